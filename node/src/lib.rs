@@ -1,0 +1,26 @@
+//! The unprivileged daemon of bcd and its command line.
+//!
+//! Room: `node`. It observes (read-only), plans (a pure function), and acts thinly: on its own files by itself, on
+//! everything else by asking the helper. Nothing here runs with a capability.
+
+pub mod api;
+pub mod cli;
+pub mod client;
+pub mod console;
+pub mod converge;
+pub mod daemon;
+pub mod disk;
+pub mod doctor;
+pub mod fault;
+pub mod helper;
+pub mod image;
+pub mod layout;
+pub mod observe;
+pub mod plan;
+pub mod runtime;
+pub mod sandbox;
+pub mod secret;
+pub mod seed;
+pub mod share;
+pub mod spec;
+pub mod status;

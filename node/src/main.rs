@@ -1,0 +1,3 @@
+//! Wires the command line; everything else is in the library.
+
+fn main() {}
