@@ -58,21 +58,18 @@ pub struct Nic {
     pub addresses: Addresses,
 }
 
+/// A list that cannot be longer than its bound: built by `TryFrom<Vec<_>>`, read by serde item by item, so that one
+/// with a false or large length is refused before more than the bound is reserved for it.
 macro_rules! bounded {
     ($(#[$doc:meta])* $name:ident, $item:ty, $most:expr, $what:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-        #[serde(try_from = "Vec<_>", into = "Vec<_>")]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
         pub struct $name(Vec<$item>);
 
         impl TryFrom<Vec<$item>> for $name {
             type Error = TooMany;
             fn try_from(items: Vec<$item>) -> Result<Self, TooMany> {
-                if items.len() <= $most {
-                    Ok(Self(items))
-                } else {
-                    Err(TooMany::new($what, items.len(), $most))
-                }
+                if items.len() <= $most { Ok(Self(items)) } else { Err(TooMany::new($what, $most)) }
             }
         }
 
@@ -88,21 +85,55 @@ macro_rules! bounded {
                 &self.0
             }
         }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize(serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Items;
+
+                impl<'de> serde::de::Visitor<'de> for Items {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "at most {} {}", $most, $what)
+                    }
+
+                    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<$name, A::Error> {
+                        let mut items = Vec::with_capacity(seq.size_hint().unwrap_or_default().min($most));
+                        while let Some(item) = seq.next_element()? {
+                            if items.len() == $most {
+                                return Err(serde::de::Error::custom(TooMany::new($what, $most)));
+                            }
+                            items.push(item);
+                        }
+                        Ok($name(items))
+                    }
+                }
+
+                deserializer.deserialize_seq(Items)
+            }
+        }
     };
 }
 
+pub(crate) use bounded;
+
 /// A list that is longer than its bound.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found} {what} are too many: the most is {most}")]
+#[error("more than {most} {what}")]
 pub struct TooMany {
     what: &'static str,
-    found: usize,
     most: usize,
 }
 
 impl TooMany {
-    pub(crate) fn new(what: &'static str, found: usize, most: usize) -> Self {
-        Self { what, found, most }
+    pub(crate) fn new(what: &'static str, most: usize) -> Self {
+        Self { what, most }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Room: `protocol`. Each parses from text at the edge and cannot hold anything else; serde goes through the same
 //! constructor.
 use crate::limits;
+use crate::text::text_serde;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -25,9 +26,10 @@ impl InvalidId {
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $check:expr) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
+
+        text_serde!($name, $what, $name::parse);
 
         impl $name {
             /// Parses `text`.

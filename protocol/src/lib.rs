@@ -34,6 +34,7 @@ pub mod net;
 pub mod reply;
 pub mod request;
 pub mod size;
+mod text;
 
 /// The protocol's version. The handshake refuses any other: both daemons come from one package.
 pub const PROTOCOL_VERSION: u16 = 1;

@@ -1,10 +1,11 @@
 //! What the helper answers.
 //!
 //! Room: `protocol`.
-use crate::definition::{Definition, TooMany};
+use crate::definition::{Definition, TooMany, bounded};
 use crate::id::{DomainUuid, GuestUid, InstanceId};
 use crate::limits;
 use crate::request::RequestId;
+use crate::text::text_serde;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -65,7 +66,7 @@ pub struct RecordsPage {
 }
 
 /// What the node may know of a record: everything but how it is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecordView {
     /// The instance.
     pub instance: InstanceId,
@@ -123,9 +124,28 @@ pub enum FailureKind {
     Ledger,
 }
 
+macro_rules! bounded_text {
+    ($name:ident, $what:literal, $fits:expr) => {
+        text_serde!($name, $what, $name::checked);
+
+        impl $name {
+            fn checked(text: &str) -> Result<Self, InvalidText> {
+                let fits: fn(&str) -> bool = $fits;
+                if fits(text) { Ok(Self(text.to_owned())) } else { Err(InvalidText($what)) }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidText;
+            fn try_from(text: String) -> Result<Self, InvalidText> {
+                Self::checked(&text)
+            }
+        }
+    };
+}
+
 /// A sentence for people, at most [`limits::DETAIL_CHARS`] characters, without control characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sentence(String);
 
 impl Sentence {
@@ -148,15 +168,9 @@ impl Sentence {
     }
 }
 
-impl TryFrom<String> for Sentence {
-    type Error = InvalidText;
-    fn try_from(text: String) -> Result<Self, InvalidText> {
-        if text.chars().count() > limits::DETAIL_CHARS || text.chars().any(char::is_control) {
-            return Err(InvalidText("a sentence"));
-        }
-        Ok(Self(text))
-    }
-}
+bounded_text!(Sentence, "a sentence", |text| {
+    text.chars().count() <= limits::DETAIL_CHARS && !text.chars().any(char::is_control)
+});
 
 impl From<Sentence> for String {
     fn from(sentence: Sentence) -> Self {
@@ -171,8 +185,7 @@ impl fmt::Display for Sentence {
 }
 
 /// A rule's id: lower-case words joined by hyphens, at most [`limits::RULE_CHARS`] characters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RuleName(String);
 
 impl RuleName {
@@ -183,15 +196,11 @@ impl RuleName {
     }
 }
 
-impl TryFrom<String> for RuleName {
-    type Error = InvalidText;
-    fn try_from(text: String) -> Result<Self, InvalidText> {
-        let fits = !text.is_empty()
-            && text.len() <= limits::RULE_CHARS
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if fits { Ok(Self(text)) } else { Err(InvalidText("a rule's id")) }
-    }
-}
+bounded_text!(RuleName, "a rule's id", |text| {
+    !text.is_empty()
+        && text.len() <= limits::RULE_CHARS
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+});
 
 impl From<RuleName> for String {
     fn from(rule: RuleName) -> Self {
@@ -206,8 +215,7 @@ impl fmt::Display for RuleName {
 }
 
 /// A domain's XML, at most [`limits::XML_BYTES`] bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DomainXml(String);
 
 impl DomainXml {
@@ -218,12 +226,7 @@ impl DomainXml {
     }
 }
 
-impl TryFrom<String> for DomainXml {
-    type Error = InvalidText;
-    fn try_from(text: String) -> Result<Self, InvalidText> {
-        if text.len() <= limits::XML_BYTES { Ok(Self(text)) } else { Err(InvalidText("a domain's XML")) }
-    }
-}
+bounded_text!(DomainXml, "a domain's XML", |text| text.len() <= limits::XML_BYTES);
 
 impl From<DomainXml> for String {
     fn from(xml: DomainXml) -> Self {
@@ -236,32 +239,10 @@ impl From<DomainXml> for String {
 #[error("{0} in a reply is too long or has characters it may not have")]
 pub struct InvalidText(&'static str);
 
-/// The records of one page, at most [`limits::RECORDS_PER_PAGE`].
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<RecordView>", into = "Vec<RecordView>")]
-pub struct RecordViews(Vec<RecordView>);
-
-impl TryFrom<Vec<RecordView>> for RecordViews {
-    type Error = TooMany;
-    fn try_from(records: Vec<RecordView>) -> Result<Self, TooMany> {
-        let most = usize::from(limits::RECORDS_PER_PAGE);
-        if records.len() <= most {
-            Ok(Self(records))
-        } else {
-            Err(TooMany::new("records of one page", records.len(), most))
-        }
-    }
-}
-
-impl From<RecordViews> for Vec<RecordView> {
-    fn from(views: RecordViews) -> Self {
-        views.0
-    }
-}
-
-impl std::ops::Deref for RecordViews {
-    type Target = [RecordView];
-    fn deref(&self) -> &[RecordView] {
-        &self.0
-    }
-}
+bounded!(
+    /// The records of one page, at most [`limits::RECORDS_PER_PAGE`].
+    RecordViews,
+    RecordView,
+    limits::RECORDS_PER_PAGE as usize,
+    "records of one page"
+);

@@ -1,1 +1,1 @@
-use super::*;
+//! Tests of the codec: pinned bytes, hostile datagrams, arbitrary messages.
