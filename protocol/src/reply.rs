@@ -189,6 +189,15 @@ impl fmt::Display for Sentence {
 pub struct RuleName(String);
 
 impl RuleName {
+    /// Makes a rule's id of any text: other characters become hyphens, and what is too long is cut.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let id: String =
+            text.bytes().take(limits::RULE_CHARS).map(|b| if fits(b) { char::from(b) } else { '-' }).collect();
+        Self(if id.is_empty() { "-".to_owned() } else { id })
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
