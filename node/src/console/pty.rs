@@ -27,7 +27,10 @@ impl Pty {
         }
         let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
         fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-        #[expect(deprecated, reason = "the sound one is unsafe; an OwnedFd keeps its number, which is all that it asks")]
+        #[expect(
+            deprecated,
+            reason = "the sound one is unsafe; an OwnedFd keeps its number, which is all that it asks"
+        )]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self(fd))
     }
