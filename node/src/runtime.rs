@@ -1,1 +1,147 @@
-//! (runtime)
+//! What a runtime holds, in words that every runtime shares: domains, their states, and why they are in them.
+//!
+//! Room: `node`. Reading only. Invariant: a state that could not be read is a fault, never `Stopped`.
+use bcd_protocol::id::DomainUuid;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+pub mod libvirt_kvm;
+
+/// What a domain does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DomainState {
+    /// Its CPUs run.
+    Running,
+    /// Its CPUs are held.
+    Paused(PauseReason),
+    /// It is on its way to being stopped.
+    ShuttingDown,
+    /// No VMM runs.
+    Stopped(StopReason),
+    /// The guest sleeps (ACPI S3); its VMM runs.
+    Asleep,
+    /// The runtime answers with a state that bcd does not know, or with none.
+    Other,
+}
+
+/// Why a domain's CPUs are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PauseReason {
+    /// Someone asked.
+    Asked,
+    /// It is just being started.
+    Starting,
+    /// A read or write on one of its disks failed.
+    DiskError,
+    /// The guest crashed and its VMM was kept.
+    Crashed,
+    /// The runtime holds it for a while: saving, dumping, migrating, taking a snapshot.
+    Busy,
+    /// Its watchdog fired.
+    Watchdog,
+    /// The runtime does not say, or says something bcd does not know.
+    Unsaid,
+}
+
+/// Why no VMM runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopReason {
+    /// The guest powered itself off, asked or not.
+    GuestShutdown,
+    /// Its VMM was ended from outside.
+    Destroyed,
+    /// The guest or its VMM crashed.
+    Crashed,
+    /// It could not be started.
+    StartFailed,
+    /// Its state lies in a file.
+    Saved,
+    /// The runtime's daemon ended it.
+    Daemon,
+    /// It was never started, or the runtime does not say.
+    Unsaid,
+}
+
+impl StopReason {
+    /// The reason as a part of a sentence: "stopped: …".
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GuestShutdown => "the guest powered off",
+            Self::Destroyed => "its VMM was ended",
+            Self::Crashed => "the guest or its VMM crashed",
+            Self::StartFailed => "it could not be started",
+            Self::Saved => "its state is saved in a file",
+            Self::Daemon => "the runtime's daemon ended it",
+            Self::Unsaid => "not started",
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl PauseReason {
+    /// The reason as a part of a sentence: "paused: …".
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "as asked",
+            Self::Starting => "it is being started",
+            Self::DiskError => "a read or write on a disk failed",
+            Self::Crashed => "the guest crashed",
+            Self::Busy => "the runtime saves or moves it",
+            Self::Watchdog => "its watchdog fired",
+            Self::Unsaid => "the runtime does not say why",
+        }
+    }
+}
+
+impl fmt::Display for PauseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One domain, ours or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    /// Its UUID.
+    pub uuid: DomainUuid,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it does.
+    pub state: DomainState,
+}
+
+/// Every domain that a runtime holds, at one moment. A pass that finds nothing changed answers the same allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// In the runtime's order.
+    pub domains: Vec<Domain>,
+    /// Rises whenever a definition may have changed: what was read with [`libvirt_kvm::LibvirtKvm::details`] before is
+    /// then old.
+    pub definitions: u64,
+}
+
+/// What a domain's definition says, for the list of foreign domains.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Details {
+    /// Virtual CPUs.
+    pub vcpus: Option<u32>,
+    /// Memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// The MACs of its NICs, lower case.
+    pub macs: Vec<String>,
+    /// Files, devices and volumes behind its disks.
+    pub disks: Vec<String>,
+    /// PCI addresses of devices passed through, as `0000:01:00.0`.
+    pub pci: Vec<String>,
+    /// The allocation in our metadata: set on a domain that an earlier bcd made.
+    pub allocation: Option<String>,
+}
