@@ -129,9 +129,11 @@ fn devices(xml: &mut Xml, parts: &Parts<'_>) -> io::Result<()> {
         empty(xml, "driver", &[("name", "qemu"), ("type", "raw")])?;
         source(xml, &seed)?;
         empty(xml, "backingStore", &[])?;
-        empty(xml, "target", &[("dev", "sda"), ("bus", "sata")])?;
+        // On virtio-scsi: the kernels of Debian's cloud images have no AHCI driver, so they never see a SATA cdrom.
+        empty(xml, "target", &[("dev", "sda"), ("bus", "scsi")])?;
         empty(xml, "readonly", &[])
     })?;
+    empty(xml, "controller", &[("type", "scsi"), ("index", "0"), ("model", "virtio-scsi")])?;
     empty(xml, "controller", &[("type", "usb"), ("model", "none")])?;
     for (index, nic) in record.definition.nics.iter().enumerate() {
         xml.create_element("interface").with_attribute(("type", "bridge")).write_inner_content(|xml| {
@@ -149,6 +151,8 @@ fn devices(xml: &mut Xml, parts: &Parts<'_>) -> io::Result<()> {
         .write_inner_content(|xml| empty(xml, "target", &[("type", "serial"), ("port", "0")]))?;
     xml.create_element("video").write_inner_content(|xml| empty(xml, "model", &[("type", "none")]))?;
     empty(xml, "memballoon", &[("model", "none")])?;
+    // A guest kernel that panics says so, and `on_crash` then applies.
+    empty(xml, "panic", &[("model", "isa")])?;
     xml.create_element("rng")
         .with_attribute(("model", "virtio"))
         .write_inner_content(|xml| empty(xml, "backend", &[("model", "builtin")]))?;
