@@ -117,6 +117,8 @@ pub struct Domain {
     pub name: Arc<str>,
     /// What it does.
     pub state: DomainState,
+    /// Which start of it this is: libvirt's domain id, which differs from start to start. `None` while it is stopped.
+    pub boot: Option<u32>,
 }
 
 /// Every domain that a runtime holds, at one moment. A pass that finds nothing changed answers the same allocation.

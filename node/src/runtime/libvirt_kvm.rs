@@ -24,7 +24,7 @@ mod sys;
 mod tests;
 mod xml;
 
-use sys::{Hooks, Session};
+use sys::{Hooks, Row, Session};
 
 /// First wait before opening again; doubles up to [`BACKOFF_MOST`].
 const BACKOFF_LEAST: Duration = Duration::from_millis(100);
@@ -277,20 +277,13 @@ impl Thread {
         let (names, last) = (&mut self.names, &self.last);
         let mut domains = Vec::with_capacity(last.domains.len());
         let mut same = last.definitions == definitions;
-        let outcome = session.for_each_state(|uuid, name, state| {
+        let outcome = session.for_each_domain(|row| {
             // libvirt answers in a stable order: the domain at the same place is mostly the same one.
             let before = last.domains.get(domains.len());
-            if let Some(before) = before.filter(|d| d.uuid == uuid && d.name.as_bytes() == name) {
-                same &= before.state == state;
-                domains.push(Domain { uuid, name: Arc::clone(&before.name), state });
-                return;
-            }
-            same = false;
-            let text = String::from_utf8_lossy(name);
-            let known = names.get(&uuid).filter(|known| ***known == *text).cloned();
-            let name = known.unwrap_or_else(|| Arc::from(text));
-            names.insert(uuid, Arc::clone(&name));
-            domains.push(Domain { uuid, name, state });
+            let before = before.filter(|d| d.uuid == row.uuid && d.name.as_bytes() == row.name);
+            same &= before.is_some_and(|d| d.state == row.state && d.boot == row.boot);
+            let name = before.map_or_else(|| known_name(names, &row), |d| Arc::clone(&d.name));
+            domains.push(Domain { uuid: row.uuid, name, state: row.state, boot: row.boot });
         });
         match outcome {
             Ok(_) if same && domains.len() == self.last.domains.len() => {}
@@ -346,6 +339,15 @@ impl Thread {
         }
         Ok(found)
     }
+}
+
+/// The name in the row: one that was seen before is not allocated again.
+fn known_name(names: &mut HashMap<DomainUuid, Arc<str>>, row: &Row<'_>) -> Arc<str> {
+    let text = String::from_utf8_lossy(row.name);
+    let known = names.get(&row.uuid).filter(|known| ***known == *text).cloned();
+    let name = known.unwrap_or_else(|| Arc::from(text));
+    names.insert(row.uuid, Arc::clone(&name));
+    name
 }
 
 /// libvirt's numbers in our words (virDomainState and the reasons that belong to each).

@@ -55,6 +55,14 @@ pub(super) struct Session {
     close_registered: bool,
 }
 
+/// One domain of the bulk call.
+pub(super) struct Row<'a> {
+    pub(super) uuid: DomainUuid,
+    pub(super) name: &'a [u8],
+    pub(super) state: DomainState,
+    pub(super) boot: Option<u32>,
+}
+
 /// What callbacks are given. libvirt owns one box per callback and frees it with [`free_hooks`].
 struct Opaque(Arc<dyn Hooks>);
 
@@ -147,9 +155,9 @@ impl Session {
         &self.connect
     }
 
-    /// Visits UUID, name and state of every domain: one call to the daemon, nothing allocated per domain on this side
-    /// but by libvirt's own decoder.
-    pub(super) fn for_each_state(&self, mut visit: impl FnMut(DomainUuid, &[u8], DomainState)) -> Result<usize, Error> {
+    /// Visits every domain: one call to the daemon, nothing allocated per domain on this side but by libvirt's own
+    /// decoder.
+    pub(super) fn for_each_domain(&self, mut visit: impl FnMut(Row<'_>)) -> Result<usize, Error> {
         let mut first: *mut sys::virDomainStatsRecordPtr = std::ptr::null_mut();
         // SAFETY: the connection is open; `first` is written with a list that `Stats` frees, or left alone on error.
         let count = unsafe {
@@ -166,7 +174,8 @@ impl Session {
                     let name = sys::virDomainGetName(record.dom);
                     let name = if name.is_null() { &[] } else { CStr::from_ptr(name).to_bytes() };
                     let (state, reason) = state_of(record.params, record.nparams);
-                    visit(uuid, name, domain_state(state, reason));
+                    let boot = u32::try_from(sys::virDomainGetID(record.dom).cast_signed()).ok();
+                    visit(Row { uuid, name, state: domain_state(state, reason), boot });
                 }
             }
         }
