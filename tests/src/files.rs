@@ -82,7 +82,6 @@ pub fn base(place: &Place) -> ImageRef {
 ///
 /// # Panics
 /// When they cannot be written.
-#[must_use]
 pub fn instance(place: &Place, name: &str, base: &ImageRef) -> PathBuf {
     let dir = place.data().join("instances").join(name);
     fs::create_dir_all(&dir).expect("make the directory");
