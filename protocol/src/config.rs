@@ -5,9 +5,12 @@
 use crate::id::BridgeName;
 use crate::limits;
 use crate::size::{DiskBytes, MemoryBytes};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
 #[cfg(test)]
 mod tests;
@@ -53,13 +56,16 @@ pub struct NodeConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImagesConfig {
-    /// Hosts (`name` or `name:port`) that images may be fetched from; empty: any.
+    /// Hosts (`name` or `name:port`, in lower case) that images may be fetched from; empty: any.
+    #[serde(deserialize_with = "hosts")]
     pub allowed_hosts: Vec<String>,
     /// A PEM file of authorities trusted beside the system's.
     pub ca_file: Option<HostPath>,
-    /// Most bytes of one image file. Default 64 GiB.
+    /// Most bytes of one image file, 1 MiB to 64 TiB. Default 64 GiB.
+    #[serde(deserialize_with = "image_bytes")]
     pub max_bytes: u64,
-    /// Downloads under way at once. Default 2.
+    /// Downloads under way at once, 1 to 64. Default 2.
+    #[serde(deserialize_with = "downloads")]
     pub max_downloads: u32,
 }
 
@@ -75,9 +81,11 @@ pub struct HelperConfig {
     pub state_dir: HostPath,
     /// Bridges that instances may be plugged into. None listed: no NIC.
     pub instance_bridges: Vec<BridgeName>,
-    /// Most instances. Default 1024, at most 4096.
+    /// Most instances, 1 to 4096. Default 1024.
+    #[serde(deserialize_with = "instances")]
     pub max_instances: u32,
-    /// Most vCPUs of one instance. Default 64.
+    /// Most vCPUs of one instance, 1 to 255. Default 64.
+    #[serde(deserialize_with = "vcpus")]
     pub max_vcpus: u32,
     /// Most memory of one instance, bytes. Default 256 GiB.
     pub max_memory_bytes: MemoryBytes,
@@ -167,38 +175,86 @@ impl Config {
     /// [`InvalidConfig`] with line and key for a syntax error, an unknown key, a wrong type or a value out of range.
     pub fn parse(text: &str) -> Result<Self, InvalidConfig> {
         let config: Self = toml::from_str(text).map_err(|e| InvalidConfig(e.to_string()))?;
-        config.check()?;
+        if config.data_dir.contains(&config.helper.state_dir) || config.helper.state_dir.contains(&config.data_dir) {
+            return Err(InvalidConfig(format!(
+                "line {}: helper.state_dir {} and data_dir {} lie within each other: the node may write the one and never \
+                 the other",
+                Places::line(text),
+                config.helper.state_dir,
+                config.data_dir
+            )));
+        }
         Ok(config)
     }
+}
 
-    fn check(&self) -> Result<(), InvalidConfig> {
-        let most = u32::try_from(limits::RECORDS).unwrap_or(u32::MAX);
-        if !(1..=most).contains(&self.helper.max_instances) {
-            return Err(InvalidConfig(format!(
-                "helper.max_instances is {}: use 1 to {most}",
-                self.helper.max_instances
-            )));
-        }
-        if !(1..=limits::VCPUS).contains(&self.helper.max_vcpus) {
-            return Err(InvalidConfig(format!(
-                "helper.max_vcpus is {}: use 1 to {}",
-                self.helper.max_vcpus,
-                limits::VCPUS
-            )));
-        }
-        if !(1..=64).contains(&self.node.images.max_downloads) {
-            return Err(InvalidConfig(format!(
-                "node.images.max_downloads is {}: use 1 to 64",
-                self.node.images.max_downloads
-            )));
-        }
-        if self.data_dir.contains(&self.helper.state_dir) || self.helper.state_dir.contains(&self.data_dir) {
-            return Err(InvalidConfig(format!(
-                "helper.state_dir {} and data_dir {} lie within each other: the node may write the one and never the other",
-                self.helper.state_dir, self.data_dir
-            )));
-        }
-        Ok(())
+/// Where the two directories stand in the text, for the one rule that concerns both.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Places {
+    data_dir: Option<Spanned<String>>,
+    helper: HelperPlaces,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct HelperPlaces {
+    state_dir: Option<Spanned<String>>,
+}
+
+impl Places {
+    /// The line of `helper.state_dir`, or of `data_dir` where only that is given: one of them is, since the defaults
+    /// lie apart.
+    fn line(text: &str) -> usize {
+        let places: Self = toml::from_str(text).unwrap_or_default();
+        let start = places.helper.state_dir.or(places.data_dir).map_or(0, |place| place.span().start);
+        text.bytes().take(start).filter(|b| *b == b'\n').count().saturating_add(1)
+    }
+}
+
+/// A count or size of which `range` says what is usable.
+fn within<'de, D, N>(deserializer: D, range: RangeInclusive<N>) -> Result<N, D::Error>
+where
+    D: Deserializer<'de>,
+    N: Deserialize<'de> + PartialOrd + fmt::Display,
+{
+    let found = N::deserialize(deserializer)?;
+    if range.contains(&found) {
+        Ok(found)
+    } else {
+        Err(D::Error::custom(format!("{found} is out of range: use {} to {}", range.start(), range.end())))
+    }
+}
+
+fn instances<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    within(deserializer, 1..=limits::RECORDS as u32)
+}
+
+fn vcpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    within(deserializer, 1..=limits::VCPUS)
+}
+
+fn downloads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    within(deserializer, 1..=64)
+}
+
+fn image_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    within(deserializer, limits::DISK_MIN..=limits::DISK_MAX)
+}
+
+fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let hosts = Vec::<String>::deserialize(deserializer)?;
+    let usable = |host: &String| {
+        (1..=255).contains(&host.len())
+            && host
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
+    };
+    match hosts.iter().find(|host| !usable(host)) {
+        None => Ok(hosts),
+        Some(host) => Err(D::Error::custom(format!(
+            "host {host:?} is not usable: use 'name' or 'name:port' in lower case, without scheme and path"
+        ))),
     }
 }
 

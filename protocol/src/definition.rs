@@ -170,3 +170,6 @@ pub struct Definition {
     /// The NICs in order: the index is in the tap's name.
     pub nics: Nics,
 }
+
+#[cfg(test)]
+mod tests;

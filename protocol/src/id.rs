@@ -304,3 +304,6 @@ impl fmt::Display for GuestUid {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests;

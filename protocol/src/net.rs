@@ -89,3 +89,6 @@ impl<'de> Deserialize<'de> for MacAddress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

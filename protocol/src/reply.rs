@@ -255,3 +255,6 @@ bounded!(
     limits::RECORDS_PER_PAGE as usize,
     "records of one page"
 );
+
+#[cfg(test)]
+mod tests;

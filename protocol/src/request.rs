@@ -194,3 +194,6 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

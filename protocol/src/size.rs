@@ -141,3 +141,6 @@ macro_rules! number {
 number!(MemoryBytes);
 number!(DiskBytes);
 number!(Vcpus);
+
+#[cfg(test)]
+mod tests;
