@@ -8,6 +8,8 @@ pub mod daemons;
 pub mod domains;
 pub mod files;
 pub mod guest;
+pub mod images;
+pub mod pair;
 pub mod place;
 pub mod wire;
 
