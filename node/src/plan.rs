@@ -11,17 +11,25 @@
 //! left the document: Destroy Undefine RemoveFiles              └─ the guest powered off by itself: Start again
 //! ```
 use crate::fault::{Fault, FaultKind};
+use crate::spec::RuntimeId;
 use crate::spec::schema::{DiskBytesSchema, InstanceIdSchema};
-use crate::spec::{DesiredState, NodeSpec, RuntimeId};
-use crate::status::{ForeignDomain, InstanceState, StopReason};
-use bcd_protocol::definition::{Definition, ImageRef};
+use crate::status::{ForeignDomain, InstanceState, Section, StopReason};
+use bcd_protocol::definition::ImageRef;
 use bcd_protocol::id::{GuestUid, InstanceId};
 use bcd_protocol::reply::RecordView;
 use bcd_protocol::size::DiskBytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+
+mod describe;
+mod desired;
+mod guard;
+mod judge;
+pub use describe::describe;
+pub use desired::{Desired, Fingerprint, LIBVIRT_KVM, Wanted};
+pub use guard::{Deletions, deletions};
+pub use judge::plan;
 
 /// What was read, or that it could not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +69,8 @@ pub struct DomainView {
 /// What lies in one instance's directory. An entry means that the directory is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InstanceFiles {
-    /// The virtual size in the overlay's header, bytes; `None`: no overlay under its final name.
-    pub disk: Option<u64>,
+    /// The overlay.
+    pub disk: DiskFile,
     /// Whether the seed is there under its final name.
     pub seed: bool,
     /// The uid that the files are shared with.
@@ -73,25 +81,19 @@ pub struct InstanceFiles {
     pub made_for: Option<Fingerprint>,
 }
 
-/// Tells one instance's wishes from others that were put under the same id; never kept on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub(crate) u64);
-
-/// A document made ready for planning: definitions and refusals worked out once.
-#[derive(Debug)]
-pub struct Desired {
-    spec: Arc<NodeSpec>,
-    wanted: BTreeMap<InstanceId, Wanted>,
-}
-
-/// One instance that the document wants.
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    index: usize,
-    state: DesiredState,
-    fingerprint: Fingerprint,
-    /// What the helper is asked to define, or why the instance cannot be.
-    definition: Result<Definition, Refusal>,
+/// An overlay as the node finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DiskFile {
+    /// None under its final name.
+    #[default]
+    Missing,
+    /// Its header was read.
+    Ready {
+        /// The virtual size that its header says, bytes.
+        virtual_bytes: u64,
+    },
+    /// It is there and its header makes no sense, or cannot be read.
+    Unreadable,
 }
 
 /// Why an instance, or a document, is not acted on.
@@ -102,6 +104,14 @@ pub struct Refusal {
     pub kind: FaultKind,
     /// A sentence that names the field or number and says what to do.
     pub message: String,
+}
+
+impl Refusal {
+    /// A refusal.
+    #[must_use]
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
 }
 
 impl From<Refusal> for Fault {
@@ -195,9 +205,12 @@ pub struct Plan {
     /// The changes: deletions, stops, then the rest, each in the order of ids. They may all run at once, but are begun
     /// in this order.
     pub changes: Vec<Change>,
-    /// Instances that are as wanted.
+    /// How many instances are as wanted.
     pub unchanged: usize,
-    /// Why the whole `instances` section is refused.
+    /// What could not be read: nothing that depends on it is decided, and nothing is done until it can be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Section>,
+    /// Why the whole `instances` section is refused: each of its instances is held with the same words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
 }

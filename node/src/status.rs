@@ -14,6 +14,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[cfg(test)]
@@ -147,6 +148,16 @@ pub enum Section {
     Libvirt,
     /// The node's own files.
     Files,
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Records => "the helper's records",
+            Self::Libvirt => "libvirt",
+            Self::Files => "the instances' directory",
+        })
+    }
 }
 
 /// One instance.
