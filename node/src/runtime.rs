@@ -1,10 +1,12 @@
 //! What a runtime holds, in words that every runtime shares: domains, their states, and why they are in them.
 //!
 //! Room: `node`. Reading only. Invariant: a state that could not be read is a fault, never `Stopped`.
+use crate::fault::Fault;
 use bcd_protocol::id::DomainUuid;
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use futures_util::future::BoxFuture;
+use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 pub mod libvirt_kvm;
 
@@ -45,8 +47,7 @@ pub enum PauseReason {
 }
 
 /// Why no VMM runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
     /// The guest powered itself off, asked or not.
     GuestShutdown,
@@ -64,48 +65,37 @@ pub enum StopReason {
     Unsaid,
 }
 
-impl StopReason {
-    /// The reason as a part of a sentence: "stopped: …".
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::GuestShutdown => "the guest powered off",
-            Self::Destroyed => "its VMM was ended",
-            Self::Crashed => "the guest or its VMM crashed",
-            Self::StartFailed => "it could not be started",
-            Self::Saved => "its state is saved in a file",
-            Self::Daemon => "the runtime's daemon ended it",
-            Self::Unsaid => "not started",
-        }
-    }
+/// Whether a runtime can be asked now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// Connected.
+    Up,
+    /// Not connected, and why.
+    Down {
+        /// A sentence for status and doctor.
+        reason: Arc<str>,
+    },
 }
 
-impl fmt::Display for StopReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+/// What the converger needs of a runtime. Reading only: changes go through the helper.
+pub trait Runtime: Send + Sync + 'static {
+    /// Every domain and its state.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Timeout`: states are then unknown.
+    fn list(&self) -> BoxFuture<'_, Result<Arc<Listing>, Fault>>;
 
-impl PauseReason {
-    /// The reason as a part of a sentence: "paused: …".
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Asked => "as asked",
-            Self::Starting => "it is being started",
-            Self::DiskError => "a read or write on a disk failed",
-            Self::Crashed => "the guest crashed",
-            Self::Busy => "the runtime saves or moves it",
-            Self::Watchdog => "its watchdog fired",
-            Self::Unsaid => "the runtime does not say why",
-        }
-    }
-}
+    /// What the definitions of `domains` say; one that is gone meanwhile is left out.
+    ///
+    /// # Errors
+    /// As [`Runtime::list`].
+    fn details(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>>;
 
-impl fmt::Display for PauseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    /// Rises whenever something happened that a listing would show.
+    fn wakes(&self) -> watch::Receiver<u64>;
+
+    /// Whether it can be asked, with every change from now on.
+    fn reach(&self) -> watch::Receiver<Reach>;
 }
 
 /// One domain, ours or not.
@@ -126,7 +116,7 @@ pub struct Domain {
 pub struct Listing {
     /// In the runtime's order.
     pub domains: Vec<Domain>,
-    /// Rises whenever a definition may have changed: what was read with [`libvirt_kvm::LibvirtKvm::details`] before is
+    /// Rises whenever a definition may have changed: what was read with [`Runtime::details`] before is
     /// then old.
     pub definitions: u64,
 }

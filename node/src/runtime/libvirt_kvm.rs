@@ -7,10 +7,11 @@
 //! Down ── open, keepalive, register events ──> Up ── close callback, or a call fails and the daemon is gone ──> Down
 //!   └── backoff 100 ms .. 2 s                        └── lifecycle events wake the converger
 //! ```
-use super::{Details, Domain, DomainState, Listing, PauseReason, StopReason};
+use super::{Details, Domain, DomainState, Listing, PauseReason, Reach, Runtime, StopReason};
 use crate::fault::{Fault, FaultKind};
 use bcd_protocol::config::LibvirtUri;
 use bcd_protocol::id::DomainUuid;
+use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -32,18 +33,6 @@ const BACKOFF_LEAST: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(2);
 /// Longest time that one question may take. Keepalive ends a hung connection after 15 s, and the thread with it.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
-
-/// Whether libvirt can be asked now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
-    /// Connected.
-    Up,
-    /// Not connected, and why.
-    Down {
-        /// A sentence for status and doctor.
-        reason: Arc<str>,
-    },
-}
 
 /// A handle to the runtime. Clones share the connection; its thread ends with the last one.
 #[derive(Debug, Clone)]
@@ -121,37 +110,6 @@ impl LibvirtKvm {
         Ok(Self { questions, wakes: woken, reach: reached })
     }
 
-    /// Rises with every lifecycle event and every new connection.
-    #[must_use]
-    pub fn wakes(&self) -> watch::Receiver<u64> {
-        self.wakes.clone()
-    }
-
-    /// Whether libvirt can be asked, with every change from now on.
-    #[must_use]
-    pub fn reach(&self) -> watch::Receiver<Reach> {
-        self.reach.clone()
-    }
-
-    /// Every domain and its state, by one call to the daemon.
-    ///
-    /// # Errors
-    /// `Unavailable` without a connection, `Timeout` when the daemon does not answer: states are then unknown.
-    pub async fn list(&self) -> Result<Arc<Listing>, Fault> {
-        let (answer, answered) = oneshot::channel();
-        self.ask(Question::List(answer), answered).await
-    }
-
-    /// What the definitions of `domains` say. Read once per definition and remembered; a domain that is gone meanwhile
-    /// is left out.
-    ///
-    /// # Errors
-    /// As [`LibvirtKvm::list`].
-    pub async fn details(&self, domains: Vec<DomainUuid>) -> Result<HashMap<DomainUuid, Arc<Details>>, Fault> {
-        let (answer, answered) = oneshot::channel();
-        self.ask(Question::Details(domains, answer), answered).await
-    }
-
     async fn ask<T>(&self, question: Question, answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
         let ended = || Fault::new(FaultKind::Internal, "the thread for libvirt has ended");
         self.questions.send(question).map_err(|_| ended())?;
@@ -162,6 +120,26 @@ impl LibvirtKvm {
                 format!("libvirt gave no answer in {} s: see libvirtd's log", ANSWER_TIME.as_secs()),
             )),
         }
+    }
+}
+
+impl Runtime for LibvirtKvm {
+    fn list(&self) -> BoxFuture<'_, Result<Arc<Listing>, Fault>> {
+        let (answer, answered) = oneshot::channel();
+        Box::pin(self.ask(Question::List(answer), answered))
+    }
+
+    fn details(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>> {
+        let (answer, answered) = oneshot::channel();
+        Box::pin(self.ask(Question::Details(domains, answer), answered))
+    }
+
+    fn wakes(&self) -> watch::Receiver<u64> {
+        self.wakes.clone()
+    }
+
+    fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.clone()
     }
 }
 
