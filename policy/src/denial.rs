@@ -5,11 +5,11 @@ use bcd_protocol::reply::{Denied, RuleName, Sentence};
 use std::fmt;
 
 macro_rules! rules {
-    ($($(#[$doc:meta])* $name:ident = $id:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $id:literal,)*) => {
         /// A rule that a request can break. Ids are stable: logs, tests and clients match on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
-            $($(#[$doc])* $name,)*
+            $($(#[doc = $doc])+ $name,)*
         }
 
         impl Rule {
@@ -23,12 +23,20 @@ macro_rules! rules {
                     $(Self::$name => $id,)*
                 }
             }
+
+            /// What the rule says, in one sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)*
+                }
+            }
         }
     };
 }
 
 rules! {
-    /// The peer's uid, as the kernel says, is not the configured node user's.
+    /// The peer's uid, as the kernel says, is not the configured node user's, or is root's or a guest's.
     PeerUid = "peer-uid",
     /// Something was asked before `hello`.
     HelloFirst = "hello-first",
@@ -58,6 +66,8 @@ rules! {
     BridgeNotListed = "bridge-not-listed",
     /// Another instance has that MAC on that bridge.
     MacTaken = "mac-taken",
+    /// Another instance's tap names begin with the same hash: use another id.
+    TapTaken = "tap-taken",
     /// One instance names a MAC twice on one bridge.
     MacTwice = "mac-twice",
     /// The base image of an existing instance cannot change.

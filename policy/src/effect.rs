@@ -61,7 +61,8 @@ effect!(
 );
 effect!(
     /// Define the domain afresh from the record, then start it: what starts is what root remembers, whatever happened to
-    /// libvirt's copy meanwhile.
+    /// libvirt's copy meanwhile. A managed save is not resumed but discarded (`VIR_DOMAIN_START_FORCE_BOOT`): its XML is of
+    /// another day, and may have NICs that are another instance's by now.
     LibvirtStart {
         /// The domain.
         domain: OwnDomain,
@@ -100,7 +101,8 @@ effect!(
     }
 );
 effect!(
-    /// Tell the running VMM that its root disk is larger.
+    /// Tell the running VMM that its root disk is larger. libvirt itself would also cut it: whoever acts asks for the disk's
+    /// capacity first and refuses a smaller size.
     LibvirtBlockResize {
         /// The domain.
         domain: OwnDomain,

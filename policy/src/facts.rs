@@ -2,7 +2,8 @@
 //!
 //! Room: `policy`. The questions name host objects that policy derived; the answers are plain data, and policy trusts
 //! them as far as they were asked of the kernel or of libvirt by root.
-use crate::name::{DomainName, TapName};
+use crate::name::{DataPath, DomainName, TapName};
+use crate::record::Record;
 use bcd_protocol::id::DomainUuid;
 
 /// What has to be looked up for one request.
@@ -26,6 +27,14 @@ pub struct DomainQuestion {
     pub name: DomainName,
     /// Its UUID.
     pub uuid: Option<DomainUuid>,
+}
+
+impl DomainQuestion {
+    /// What to ask about a record's domain: the answer settles its intent, see [`crate::reconcile`].
+    #[must_use]
+    pub fn of(record: &Record) -> Self {
+        Self { name: DomainName::of(&record.instance), uuid: Some(record.uuid) }
+    }
 }
 
 /// What a file is for.
@@ -57,7 +66,7 @@ pub struct FileQuestion {
     /// What it is for.
     pub role: FileRole,
     /// The parts of its path below `data_dir`.
-    pub parts: Vec<String>,
+    pub parts: DataPath,
 }
 
 /// What was found.
@@ -67,8 +76,8 @@ pub struct Facts {
     pub domain: Option<DomainFact>,
     /// The files, one answer a question.
     pub files: Vec<(FileRole, FileFact)>,
-    /// Those of the asked interfaces that exist.
-    pub taps: Vec<TapName>,
+    /// Those of the asked interfaces that exist; `None` when nobody looked, which is not the same as none.
+    pub taps: Option<Vec<TapName>>,
     /// 16 random bytes from the kernel, when asked for.
     pub random: Option<[u8; 16]>,
 }
@@ -111,7 +120,8 @@ pub enum DomainState {
     ShuttingDown,
     /// `VIR_DOMAIN_SHUTOFF`.
     Shutoff,
-    /// `VIR_DOMAIN_CRASHED`.
+    /// `VIR_DOMAIN_CRASHED`: the guest panicked and its VMM is still there. (QEMU's end is `VIR_DOMAIN_SHUTOFF`, whatever
+    /// the reason.)
     Crashed,
     /// `VIR_DOMAIN_PMSUSPENDED`: the guest sleeps.
     Suspended,

@@ -48,6 +48,6 @@ pub use effect::{Effect, Grant, Outcome, Settled};
 pub use facts::{
     DomainFact, DomainQuestion, DomainState, Facts, FileFact, FileQuestion, FileRole, Questions, Sighting,
 };
-pub use name::{DomainName, TapName};
+pub use name::{DataPath, DomainName, TapName, TapStem};
 pub use phase::Phase;
 pub use record::{Intent, Record, RecordChange, Records};

@@ -11,7 +11,7 @@
 //!    │                 │            destroy, or the guest powers off
 //!    └── Missing ◀─────┘ somebody undefined it behind our back: define it again, or undefine to forget it
 //! ```
-use crate::facts::{DomainFact, DomainState};
+use crate::facts::{DomainFact, DomainState, Sighting};
 use crate::name::DomainName;
 use crate::record::Record;
 use std::fmt;
@@ -21,13 +21,13 @@ use std::fmt;
 pub enum Phase {
     /// No record, and no domain of that name.
     Absent,
-    /// No record, or one with another UUID, and a domain of that name (or that UUID): somebody else's.
+    /// A domain of that name or UUID is there and is not the record's, name and UUID both: somebody else's.
     Foreign,
     /// A record whose domain is not in libvirt any more.
     Missing,
     /// Defined and not running.
     Stopped,
-    /// Running, shutting down, or blocked.
+    /// Running, shutting down, blocked, crashed or asleep: in memory.
     Running,
     /// In memory with its CPUs stopped.
     Paused,
@@ -48,22 +48,28 @@ impl Phase {
             DomainFact::Seen { by_name, by_uuid } => (by_name, by_uuid),
         };
         let Some(record) = record else {
-            return if by_name.is_some() { Self::Foreign } else { Self::Absent };
+            return if by_name.is_some() || by_uuid.is_some() { Self::Foreign } else { Self::Absent };
         };
+        let is_ours = |sighting: &Sighting| sighting.uuid == record.uuid && sighting.name == name.as_str();
         match (by_name, by_uuid) {
             (None, None) => Self::Missing,
-            (Some(named), Some(identified)) if named.uuid == record.uuid && identified.name == name.as_str() => {
-                match identified.state {
-                    DomainState::Shutoff | DomainState::Crashed => Self::Stopped,
-                    DomainState::Running
-                    | DomainState::Blocked
-                    | DomainState::ShuttingDown
-                    | DomainState::Suspended
-                    | DomainState::Unknown => Self::Running,
-                    DomainState::Paused => Self::Paused,
-                }
-            }
+            (Some(named), Some(identified)) if is_ours(named) && is_ours(identified) => Self::ours(identified.state),
             (Some(_), _) | (None, Some(_)) => Self::Foreign,
+        }
+    }
+
+    /// The phase of a domain of ours. What may still be in memory counts as running, so that nothing is taken from under
+    /// a VMM.
+    fn ours(state: DomainState) -> Self {
+        match state {
+            DomainState::Shutoff => Self::Stopped,
+            DomainState::Paused => Self::Paused,
+            DomainState::Running
+            | DomainState::Blocked
+            | DomainState::ShuttingDown
+            | DomainState::Crashed
+            | DomainState::Suspended
+            | DomainState::Unknown => Self::Running,
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Room: `policy`. The helper keeps a record durably before an effect (with its intent) and after it (without); the node
 //! can neither read nor write one. A record is proof that bcd created the domain.
+use crate::name::TapStem;
+use crate::table;
 use bcd_protocol::definition::Definition;
 use bcd_protocol::id::{BridgeName, DomainUuid, GuestUid, InstanceId};
 use bcd_protocol::limits;
@@ -9,7 +11,10 @@ use bcd_protocol::net::MacAddress;
 use bcd_protocol::reply::RecordView;
 use bcd_protocol::request::Verb;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+
+#[cfg(test)]
+mod tests;
 
 /// The format of stored records. A record of another version is refused, never guessed at.
 pub const RECORD_VERSION: u32 = 1;
@@ -78,6 +83,15 @@ impl Record {
         Self { intent: None, definition: before.unwrap_or_else(|| self.definition.clone()), ..self.clone() }
     }
 
+    /// The same record when nobody can tell whether what was under way happened. The earlier definition comes back, because
+    /// the node asks again and a start defines from the record anyway; but the disk counts as large as it may be by now,
+    /// so that a later request cannot cut it.
+    pub(crate) fn doubted(&self) -> Self {
+        let undone = self.undone();
+        let disk = undone.definition.disk.max(self.definition.disk);
+        Self { definition: Definition { disk, ..undone.definition }, ..undone }
+    }
+
     /// Whether the intent is to define a domain that there was none of before.
     pub(crate) fn is_being_created(&self) -> bool {
         self.intent.as_ref().is_some_and(|intent| intent.verb == Verb::LibvirtDefine && intent.before.is_none())
@@ -118,6 +132,15 @@ pub enum Contradiction {
     /// Two records share a MAC on one bridge.
     #[error("records {0} and {1} have the same mac {2} on one bridge")]
     Mac(InstanceId, InstanceId, MacAddress),
+    /// Two instances have the same tap names.
+    #[error("records {0} and {1} have taps of the same names")]
+    Taps(InstanceId, InstanceId),
+    /// Two records are of one instance, or one changes the uid or UUID it was given for life.
+    #[error("there are two different records of instance {0}")]
+    Twice(InstanceId),
+    /// An intent to do what is never recorded.
+    #[error("record {0} has an intent to {1}, which is not recorded")]
+    Intent(InstanceId, Verb),
     /// A record of another format.
     #[error("record {0} has version {1}: this bcd-helper reads version {RECORD_VERSION}")]
     Version(InstanceId, u32),
@@ -130,8 +153,9 @@ pub enum Contradiction {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Records {
     by_id: BTreeMap<InstanceId, Record>,
-    uids: BTreeMap<GuestUid, InstanceId>,
+    uids: HashMap<GuestUid, InstanceId>,
     uuids: HashMap<DomainUuid, InstanceId>,
+    taps: HashMap<TapStem, InstanceId>,
     macs: HashMap<(BridgeName, MacAddress), InstanceId>,
     last_uid: Option<GuestUid>,
 }
@@ -140,61 +164,87 @@ impl Records {
     /// The records read at start.
     ///
     /// # Errors
-    /// [`Contradiction`] when two of them claim one uid, UUID or MAC, or one has an unknown version: root's memory is
-    /// then not to be trusted, and the helper must not start on it.
+    /// [`Contradiction`] when two of them claim one instance, uid, UUID, MAC or tap name, or one cannot be understood:
+    /// root's memory is then not to be trusted, and the helper must not start on it.
     pub fn load(records: Vec<Record>) -> Result<Self, Contradiction> {
         let mut all = Self::default();
         for record in records {
-            if record.version != RECORD_VERSION {
-                return Err(Contradiction::Version(record.instance, record.version));
+            if all.by_id.contains_key(&record.instance) {
+                return Err(Contradiction::Twice(record.instance));
             }
-            let id = &record.instance;
-            if let Some(other) = all.uids.get(&record.uid) {
-                return Err(Contradiction::Uid(other.clone(), id.clone(), record.uid));
-            }
-            if let Some(other) = all.uuids.get(&record.uuid) {
-                return Err(Contradiction::Uuid(other.clone(), id.clone(), record.uuid));
-            }
-            for (key, mac) in macs_of(&record) {
-                if let Some(other) = all.macs.get(&key).filter(|other| *other != id) {
-                    return Err(Contradiction::Mac(other.clone(), id.clone(), mac));
-                }
-            }
+            all.admits(&record)?;
             all.apply(RecordChange::Put(record));
-            if all.by_id.len() > limits::RECORDS {
-                return Err(Contradiction::TooMany);
-            }
         }
+        all.last_uid = all.uids.keys().max().copied();
         Ok(all)
     }
 
-    /// Takes over a change that is durable by now.
-    pub fn apply(&mut self, change: RecordChange) {
-        match change {
-            RecordChange::Put(record) => {
-                self.unindex(&record.instance);
-                self.uids.insert(record.uid, record.instance.clone());
-                self.uuids.insert(record.uuid, record.instance.clone());
-                for (key, _) in macs_of(&record) {
-                    self.macs.insert(key, record.instance.clone());
-                }
-                self.last_uid = self.last_uid.max(Some(record.uid));
-                self.by_id.insert(record.instance.clone(), record);
+    /// Whether `record` can stand among the others. What [`crate::decide()`] grants always can, as long as no other change
+    /// comes between the decision and this one.
+    ///
+    /// # Errors
+    /// The [`Contradiction`] it would make.
+    pub fn admits(&self, record: &Record) -> Result<(), Contradiction> {
+        let id = &record.instance;
+        let other = |holder: Option<&InstanceId>| holder.filter(|holder| *holder != id).cloned();
+        if record.version != RECORD_VERSION {
+            return Err(Contradiction::Version(id.clone(), record.version));
+        }
+        if let Some(intent) = record.intent.as_ref().filter(|intent| !table::row(intent.verb).recorded) {
+            return Err(Contradiction::Intent(id.clone(), intent.verb));
+        }
+        match self.by_id.get(id) {
+            Some(now) if (now.uid, now.uuid) != (record.uid, record.uuid) => {
+                return Err(Contradiction::Twice(id.clone()));
             }
-            RecordChange::Remove(instance) => {
-                self.unindex(&instance);
-                self.by_id.remove(&instance);
+            None if self.by_id.len() >= limits::RECORDS => return Err(Contradiction::TooMany),
+            Some(_) | None => {}
+        }
+        if let Some(other) = other(self.uids.get(&record.uid)) {
+            return Err(Contradiction::Uid(other, id.clone(), record.uid));
+        }
+        if let Some(other) = other(self.uuids.get(&record.uuid)) {
+            return Err(Contradiction::Uuid(other, id.clone(), record.uuid));
+        }
+        if let Some(other) = other(self.taps.get(&TapStem::of(id))) {
+            return Err(Contradiction::Taps(other, id.clone()));
+        }
+        for key in macs_of(record) {
+            if let Some(other) = other(self.macs.get(&key)) {
+                return Err(Contradiction::Mac(other, id.clone(), key.1));
             }
         }
+        Ok(())
     }
 
-    fn unindex(&mut self, instance: &InstanceId) {
-        if let Some(old) = self.by_id.get(instance) {
-            self.uids.remove(&old.uid);
-            self.uuids.remove(&old.uuid);
-            for (key, _) in macs_of(old) {
-                self.macs.remove(&key);
+    /// Takes over a change that is durable by now. What another record holds stays that one's, whatever `change` says:
+    /// see [`Records::admits`].
+    pub fn apply(&mut self, change: RecordChange) {
+        let old = self.by_id.remove(change.instance());
+        if let Some(old) = &old {
+            let id = &old.instance;
+            release(&mut self.uids, &old.uid, id);
+            release(&mut self.uuids, &old.uuid, id);
+            release(&mut self.taps, &TapStem::of(id), id);
+            for key in macs_of(old) {
+                release(&mut self.macs, &key, id);
             }
+        }
+        match change {
+            RecordChange::Put(record) => {
+                let id = &record.instance;
+                self.uids.entry(record.uid).or_insert_with(|| id.clone());
+                self.uuids.entry(record.uuid).or_insert_with(|| id.clone());
+                self.taps.entry(TapStem::of(id)).or_insert_with(|| id.clone());
+                for key in macs_of(&record) {
+                    self.macs.entry(key).or_insert_with(|| id.clone());
+                }
+                if old.is_none() {
+                    self.last_uid = Some(record.uid);
+                }
+                self.by_id.insert(id.clone(), record);
+            }
+            RecordChange::Remove(_) => {}
         }
     }
 
@@ -228,11 +278,16 @@ impl Records {
         self.by_id.range::<InstanceId, _>((from, Bound::Unbounded)).map(|(_, record)| record)
     }
 
-    /// Whose MAC this is on this bridge. A running domain keeps the NICs it was started with until it stops, so a MAC
-    /// that an unfinished change gives up still counts as taken.
+    /// Whose MAC this is on this bridge. One that an unfinished change gives up, or takes, still counts.
     #[must_use]
     pub fn mac_holder(&self, bridge: &BridgeName, mac: MacAddress) -> Option<&InstanceId> {
         self.macs.get(&(bridge.clone(), mac))
+    }
+
+    /// Whose taps have names with this stem.
+    #[must_use]
+    pub fn tap_holder(&self, stem: TapStem) -> Option<&InstanceId> {
+        self.taps.get(&stem)
     }
 
     /// Whether a record has this UUID.
@@ -241,27 +296,34 @@ impl Records {
         self.uuids.contains_key(uuid)
     }
 
-    /// A uid that no record has: the one above the highest that was ever given while this helper runs, else the lowest
-    /// free one. So a uid comes back as late as possible, when nothing of its last owner is left.
+    /// A uid that no record has: the next free one above the one given last, and behind the range's end from its
+    /// beginning again. So a uid comes back as late as possible, when nothing of its last owner is left. (A helper that
+    /// starts anew counts the highest that it finds as the last.)
     #[must_use]
     pub fn free_uid(&self) -> Option<GuestUid> {
         let next = self.last_uid.and_then(|uid| uid.get().checked_add(1)).unwrap_or(limits::GUEST_UID_FIRST);
-        let taken: BTreeSet<u32> = self.uids.keys().map(|uid| uid.get()).collect();
         (next..=limits::GUEST_UID_LAST)
             .chain(limits::GUEST_UID_FIRST..=limits::GUEST_UID_LAST)
-            .find(|uid| !taken.contains(uid))
-            .and_then(|uid| GuestUid::new(uid).ok())
+            .filter_map(|uid| GuestUid::new(uid).ok())
+            .find(|uid| !self.uids.contains_key(uid))
     }
 }
 
 type MacKey = (BridgeName, MacAddress);
 
 /// The MACs a record holds: of its definition, and of what a begun change would return to.
-fn macs_of(record: &Record) -> Vec<(MacKey, MacAddress)> {
+fn macs_of(record: &Record) -> Vec<MacKey> {
     let before = record.intent.as_ref().and_then(|intent| intent.before.as_ref());
     std::iter::once(&record.definition)
         .chain(before)
         .flat_map(|definition| definition.nics.iter())
-        .map(|nic| ((nic.bridge.clone(), nic.mac), nic.mac))
+        .map(|nic| (nic.bridge.clone(), nic.mac))
         .collect()
+}
+
+/// Removes `key` if it is `holder`'s.
+fn release<K: Eq + std::hash::Hash>(index: &mut HashMap<K, InstanceId>, key: &K, holder: &InstanceId) {
+    if index.get(key) == Some(holder) {
+        index.remove(key);
+    }
 }

@@ -4,7 +4,7 @@
 //! file's owner, and the node shares each file with that uid by an ACL entry. A source without a label of its own would
 //! be given to the guest's uid, so every source states one. Formats and the end of the backing chain are stated too:
 //! libvirt never probes a guest's bytes.
-use crate::name::{self, DomainName, TapName};
+use crate::name::{DataPath, DomainName, TapName};
 use crate::record::Record;
 use bcd_protocol::reply::DomainXml;
 use quick_xml::Writer;
@@ -112,9 +112,9 @@ fn cpu(xml: &mut Xml, software: bool) -> io::Result<()> {
 fn devices(xml: &mut Xml, parts: &Parts<'_>) -> io::Result<()> {
     let Parts { data_dir, record, .. } = *parts;
     let image = &record.definition.image;
-    let disk = path(data_dir, &name::disk_parts(&record.instance))?;
-    let seed = path(data_dir, &name::seed_parts(&record.instance))?;
-    let base = path(data_dir, &name::image_parts(image))?;
+    let disk = path(data_dir, &DataPath::disk(&record.instance))?;
+    let seed = path(data_dir, &DataPath::seed(&record.instance))?;
+    let base = path(data_dir, &DataPath::image(image))?;
     xml.create_element("disk").with_attributes([("type", "file"), ("device", "disk")]).write_inner_content(|xml| {
         empty(xml, "driver", &[("name", "qemu"), ("type", "qcow2"), ("discard", "unmap")])?;
         source(xml, &disk)?;
@@ -169,9 +169,8 @@ fn source(xml: &mut Xml, file: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn path(data_dir: &Path, parts: &[String]) -> io::Result<String> {
-    let path = parts.iter().fold(data_dir.to_owned(), |path, part| path.join(part));
-    path.into_os_string().into_string().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+fn path(data_dir: &Path, file: &DataPath) -> io::Result<String> {
+    file.beneath(data_dir).into_os_string().into_string().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 fn text(xml: &mut Xml, element: &str, attributes: &[(&str, &str)], content: &str) -> io::Result<()> {
