@@ -7,7 +7,7 @@ use super::events::Subscription;
 use crate::console::{Attach, Session};
 use crate::fault::Fault;
 use crate::plan::Plan;
-use crate::spec::NodeSpec;
+use crate::spec::{Format, NodeSpec};
 use crate::status::NodeStatus;
 use bcd_protocol::id::InstanceId;
 use futures_util::future::BoxFuture;
@@ -52,22 +52,13 @@ pub trait NodeService: Send + Sync + 'static {
     fn console<'a>(&'a self, instance: &'a InstanceId, attach: Attach) -> BoxFuture<'a, Result<Session, Fault>>;
 }
 
-/// The two ways to write a NodeSpec.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DocumentFormat {
-    /// TOML.
-    Toml,
-    /// JSON.
-    Json,
-}
-
 /// A NodeSpec as text, not yet parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     /// What to call it in messages: a file's name without its directories, ending `.toml` or `.json` as its format is.
     pub name: String,
     /// How it is written.
-    pub format: DocumentFormat,
+    pub format: Format,
     /// The text.
     pub text: String,
 }

@@ -5,7 +5,7 @@
 use super::hub::Hub;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Bytes that may wait for one viewer. A boot of Debian prints 100 KiB; a viewer this far behind does not read.
 pub(super) const QUEUE_BYTES: usize = 1024 * 1024;
@@ -26,6 +26,7 @@ pub enum InputRefused {
 pub(super) struct Queue {
     state: Mutex<Waiting>,
     ready: Notify,
+    over: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +47,7 @@ impl Queue {
             let text = format!("this client is {behind} bytes behind and is detached; attach again for the latest");
             waiting.bytes.extend_from_slice(&notice(&text));
             waiting.ended = true;
+            self.over.send_replace(true);
         }
         drop(waiting);
         self.ready.notify_one();
@@ -58,6 +60,7 @@ impl Queue {
         if !waiting.ended {
             waiting.bytes.extend_from_slice(&notice(text));
             waiting.ended = true;
+            self.over.send_replace(true);
         }
         drop(waiting);
         self.ready.notify_one();
@@ -108,6 +111,15 @@ impl Session {
         match self.backlog.take() {
             Some(backlog) => Some(backlog),
             None => self.queue.take().await,
+        }
+    }
+
+    /// Resolves once nothing more will come, also while output still waits to be taken: a client that does not take
+    /// it then need not be waited for.
+    pub fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut over = self.queue.over.subscribe();
+        async move {
+            let _ = over.wait_for(|o| *o).await;
         }
     }
 
