@@ -191,6 +191,12 @@ impl Wire {
         }
     }
 
+    /// The descriptor alone.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     /// The descriptor, for tests that poll or shut it down.
     #[must_use]
     pub fn fd(&self) -> &OwnedFd {
