@@ -43,6 +43,8 @@ const AUTOCLEAR_RAW_DATA: u64 = 1 << 1;
 /// Incompatible bits that a tenant's image may have although the second reader knows none: the judge here has decided
 /// about them, and they change nothing that the second reader looks at.
 pub(crate) const ACCEPTED_INCOMPATIBLE: u64 = COMPRESSION;
+/// Where the virtual size lies: eight bytes, big-endian.
+pub(crate) const SIZE_AT: u64 = 24;
 /// Where the incompatible feature bits lie in a version 3 header.
 pub(crate) const INCOMPATIBLE_AT: u64 = 72;
 
@@ -144,7 +146,7 @@ impl Header {
         }
         let cluster = 1u64 << cluster_bits;
         let third = third(&fields, version, length, cluster)?;
-        let virtual_bytes = virtual_bytes(fields.u64(24))?;
+        let virtual_bytes = virtual_bytes(fields.u64(SIZE_AT as usize))?;
         let (l1_offset, l1_entries) = first_level(&fields, cluster, virtual_bytes, length, third.incompatible)?;
         let refcounts = refcount_table(&fields, cluster, length)?;
         let l1_end = l1_offset.saturating_add(u64::from(l1_entries).saturating_mul(8));
@@ -210,6 +212,19 @@ impl Header {
         }
         if self.snapshots != 0 {
             return Err(Lie::new("nb_snapshots", self.snapshots, "internal snapshots are refused; convert the image"));
+        }
+        Ok(())
+    }
+
+    /// Whether a disk with this header can be one that bcd made and a VMM wrote to: its data lie in itself, in clear.
+    pub(crate) fn overlay(&self) -> Result<(), Lie> {
+        let own = self.incompatible & (DATA_FILE | CORRUPT | EXTENDED_L2) == 0;
+        if !own || self.extensions.data_file.is_some() {
+            let found = format!("{:#x}", self.incompatible);
+            return Err(Lie::new("incompatible_features", found, "its data must lie in itself and be whole"));
+        }
+        if self.crypt_method != 0 || self.extensions.encryption {
+            return Err(Lie::new("crypt_method", self.crypt_method, "encrypted disks cannot be used"));
         }
         Ok(())
     }
