@@ -1,1 +1,198 @@
-//! (cli)
+//! The command line: what a person or a script says to this host's node.
+//!
+//! Room: `node`. Parsing here, one file per command below. Values go to stdout, everything else to stderr. An error is
+//! printed once, with its causes and what to do next.
+//!
+//! | exit code | means |
+//! | --- | --- |
+//! | 0 | done |
+//! | 1 | refused or failed; `apply --wait`: an instance failed; `doctor`: something fails |
+//! | 2 | the command line is wrong; `doctor`: warnings only |
+//! | 3 | the node does not answer |
+//! | 4 | not within `--timeout` |
+use bcd_protocol::config;
+use bcd_protocol::id::InstanceId;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+mod apply;
+mod console;
+mod events;
+pub mod failure;
+mod plan;
+mod progress;
+mod setup;
+mod status;
+#[cfg(test)]
+mod tests;
+pub mod text;
+mod until;
+
+use failure::Failure;
+
+/// Runs virtual machines on this host as a NodeSpec says.
+#[derive(Debug, Parser)]
+#[command(name = "bcd", version, about, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The configuration both daemons share
+    #[arg(long, global = true, value_name = "FILE", default_value = config::DEFAULT_PATH, env = "BCD_CONFIG")]
+    config: PathBuf,
+    /// The node's API socket [default: node.api of the configuration]
+    #[arg(long, global = true, value_name = "SOCKET", env = "BCD_API")]
+    api: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the node in the foreground, as an unprivileged user
+    Node,
+    /// Run the root helper in the foreground (runs the program bcd-helper)
+    Helper {
+        /// Passed on to bcd-helper
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<OsString>,
+    },
+    /// Show the node and its instances
+    Status {
+        /// Only this instance, with all that is known of it
+        id: Option<InstanceId>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Print it again whenever it changes, until interrupted
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Put a NodeSpec in force
+    Apply {
+        /// The document: TOML, or JSON if its name ends in .json; - reads TOML or JSON from stdin
+        file: PathBuf,
+        /// Allow a document that deletes more than half of the running instances, disks and all
+        #[arg(long)]
+        allow_delete: bool,
+        /// Wait until every instance is as the document wants it; fail if one fails
+        #[arg(long)]
+        wait: bool,
+        /// How long to wait, seconds
+        #[arg(long, value_name = "SECONDS", requires = "wait", default_value_t = 600)]
+        timeout: u64,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a NodeSpec would change; nothing is done
+    Plan {
+        /// The document, as for apply
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Attach to an instance's serial console; ^] leaves
+    Console {
+        /// The instance
+        id: InstanceId,
+        /// Only read: whoever has the input keeps it
+        #[arg(long)]
+        read_only: bool,
+        /// Print what comes until this text has appeared, then end
+        #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        until: Option<String>,
+        /// How long to wait for the text, seconds
+        #[arg(long, value_name = "SECONDS", requires = "until")]
+        timeout: Option<u64>,
+    },
+    /// Show what happened
+    Events {
+        /// Go on with what happens, until interrupted
+        #[arg(long, short)]
+        follow: bool,
+        /// Begin after the event of this number
+        #[arg(long, value_name = "NUMBER")]
+        after: Option<u64>,
+        /// Print JSON, one event a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell what this host can run and what is missing; works without the node
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of a NodeSpec
+    Schema,
+    /// Print the OpenAPI document of the node's API
+    Openapi,
+    /// Print a completion script
+    Completions {
+        /// For this shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Parses the process's arguments and does what they say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and are no error.
+            let code = if error.use_stderr() { failure::USAGE } else { 0 };
+            return match error.print() {
+                Ok(()) => ExitCode::from(code),
+                Err(_) => ExitCode::FAILURE,
+            };
+        }
+    };
+    match run(cli) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let global = cli.global;
+    match cli.command {
+        Command::Node => setup::node(&global),
+        Command::Helper { arguments } => Err(setup::exec_helper(&global, &arguments)),
+        Command::Status { id, json, watch } => {
+            setup::block_on(async { status::run(&global.client()?, id.as_ref(), json, watch).await })
+        }
+        Command::Apply { file, allow_delete, wait, timeout, json } => {
+            let document = setup::document(&file)?;
+            let wait = wait.then(|| std::time::Duration::from_secs(timeout));
+            setup::block_on(async { apply::run(&global.client()?, &document, allow_delete, wait, json).await })
+        }
+        Command::Plan { file, json } => {
+            let document = setup::document(&file)?;
+            setup::block_on(async { plan::run(&global.client()?, &document, json).await })
+        }
+        Command::Console { id, read_only, until, timeout } => {
+            let wanted = until.map(|text| until::Wanted::new(text, timeout.map(std::time::Duration::from_secs)));
+            setup::block_on(async { console::run(&global.client()?, &id, read_only, wanted).await })
+        }
+        Command::Events { follow, after, json } => {
+            setup::block_on(async { events::run(&global.client()?, follow, after, json).await })
+        }
+        Command::Doctor { json } => setup::doctor(&global, json),
+        Command::Schema => text::print(&format!("{:#}\n", crate::spec::schema().to_value())),
+        Command::Openapi => text::print(&crate::api::openapi::text()),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut <Cli as clap::CommandFactory>::command(), "bcd", &mut script);
+            text::print(&String::from_utf8_lossy(&script))
+        }
+    }
+}

@@ -1,3 +1,6 @@
 //! Wires the command line; everything else is in the library.
+use std::process::ExitCode;
 
-fn main() {}
+fn main() -> ExitCode {
+    bcd_node::cli::main()
+}

@@ -1,0 +1,83 @@
+//! `bcd plan`, and a plan as text.
+//!
+//! Room: `node`.
+use super::failure::Failure;
+use super::text::{bytes, count, print, print_json, printable};
+use crate::api::service::{Document, PlanReport};
+use crate::client::Client;
+use crate::plan::{Change, Phase, Step};
+use std::process::ExitCode;
+
+pub(super) async fn run(client: &Client, document: &Document, json: bool) -> Result<ExitCode, Failure> {
+    let report = client.plan(document).await?;
+    if json { print_json(&report) } else { print(&render(&report)) }
+}
+
+/// A plan as text: a line per instance, then a summary.
+pub(super) fn render(report: &PlanReport) -> String {
+    let plan = &report.plan;
+    let mut out = String::new();
+    if let Some(refusal) = &plan.refusal {
+        out.push_str(&format!("! the instances are refused: {:?}: {}\n", refusal.kind, printable(&refusal.message)));
+    }
+    let width = plan.changes.iter().map(|c| c.instance.as_str().len()).max().unwrap_or_default();
+    for change in &plan.changes {
+        let steps: Vec<String> = change.steps.iter().map(step).collect();
+        let mut what = steps.join(", ");
+        if let Some(refusal) = &change.refusal {
+            let stop = if what.is_empty() { String::new() } else { format!("; {what}") };
+            what = format!("{:?}: {}{stop}", refusal.kind, printable(&refusal.message));
+        } else if what.is_empty() {
+            what = "nothing can be decided: its state is not known".to_owned();
+        }
+        out.push_str(&format!("{} {:<width$}  {what}\n", sign(change), change.instance.as_str()));
+    }
+    let unchanged = match plan.unchanged {
+        0 => String::new(),
+        number => format!("{} unchanged", count(number, "instance")),
+    };
+    let changed = match plan.changes.iter().filter(|c| !c.steps.is_empty()).count() {
+        0 => "nothing to do".to_owned(),
+        number => format!("{} to change", count(number, "instance")),
+    };
+    let parts: Vec<String> = [changed, unchanged].into_iter().filter(|part| !part.is_empty()).collect();
+    out.push_str(&parts.join(", "));
+    out.push('\n');
+    if report.needs_allow_delete {
+        let running = count(usize::try_from(report.deletes_running).unwrap_or(usize::MAX), "running instance");
+        out.push_str(&format!("it deletes {running}, more than half of them: apply needs --allow-delete\n"));
+    }
+    out
+}
+
+fn sign(change: &Change) -> char {
+    match change.phase {
+        Phase::Delete => '-',
+        Phase::Held => '!',
+        Phase::Stop | Phase::Change if change.refusal.is_some() => '!',
+        Phase::Stop => '~',
+        Phase::Change if change.steps.contains(&Step::CreateDisk) => '+',
+        Phase::Change => '~',
+    }
+}
+
+/// One step in a few words.
+fn step(step: &Step) -> String {
+    match step {
+        Step::FetchImage => "fetch the image".to_owned(),
+        Step::CreateDisk => "create the disk".to_owned(),
+        Step::WriteSeed => "write the seed".to_owned(),
+        Step::Define => "define".to_owned(),
+        Step::Share => "share the files".to_owned(),
+        Step::GrowFile { disk_bytes } => format!("grow the disk to {}", bytes(disk_bytes.get())),
+        Step::GrowLive { disk_bytes } => format!("grow the disk to {} while it runs", bytes(disk_bytes.get())),
+        Step::Start { paused: false } => "start".to_owned(),
+        Step::Start { paused: true } => "start paused".to_owned(),
+        Step::Suspend => "pause".to_owned(),
+        Step::Resume => "resume".to_owned(),
+        Step::PowerOff => "power off".to_owned(),
+        Step::Destroy => "end".to_owned(),
+        Step::Undefine => "undefine".to_owned(),
+        Step::RemoveFiles => "remove the files".to_owned(),
+    }
+}
