@@ -4,6 +4,9 @@
 use bcd_protocol::reply::{Denied, RuleName, Sentence};
 use std::fmt;
 
+#[cfg(test)]
+mod tests;
+
 macro_rules! rules {
     ($($(#[doc = $doc:literal])+ $name:ident = $id:literal,)*) => {
         /// A rule that a request can break. Ids are stable: logs, tests and clients match on them.

@@ -8,6 +8,9 @@ use bcd_protocol::id::{DomainUuid, GuestUid};
 use bcd_protocol::reply::{Defined, DomainXml, Failed, FailureKind, Reply, Sentence};
 use bcd_protocol::size::DiskBytes;
 
+#[cfg(test)]
+mod tests;
+
 /// A domain of ours in libvirt: whoever acts looks it up by UUID and checks the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnDomain {

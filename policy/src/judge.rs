@@ -82,7 +82,7 @@ impl Case<'_> {
     }
 }
 
-fn bounded(instance: &InstanceId, xml: Option<DomainXml>) -> Result<DomainXml, Denial> {
+pub(crate) fn bounded(instance: &InstanceId, xml: Option<DomainXml>) -> Result<DomainXml, Denial> {
     xml.ok_or_else(|| {
         Denial::new(
             Rule::XmlTooLarge,

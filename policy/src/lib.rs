@@ -39,6 +39,8 @@ pub mod judge;
 pub mod name;
 pub mod phase;
 pub mod record;
+#[cfg(test)]
+mod sample;
 pub mod table;
 pub mod xml;
 

@@ -8,6 +8,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+#[cfg(test)]
+mod tests;
+
 /// A libvirt domain's name: `bcd-` and the instance id.
 ///
 /// It cannot be read from anywhere, only derived:

@@ -16,6 +16,9 @@ use crate::name::DomainName;
 use crate::record::Record;
 use std::fmt;
 
+#[cfg(test)]
+mod tests;
+
 /// The phase of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {

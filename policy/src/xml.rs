@@ -12,6 +12,9 @@ use quick_xml::events::BytesText;
 use std::io;
 use std::path::Path;
 
+#[cfg(test)]
+mod tests;
+
 /// The namespace of our metadata.
 pub const METADATA_NAMESPACE: &str = "https://better-compute.dev/libvirt/1";
 
