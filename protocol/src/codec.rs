@@ -107,6 +107,8 @@ pub fn decode<T: DeserializeOwned + Serialize>(datagram: &[u8]) -> Result<T, Dec
         return Err(DecodeError::Trailing(trailing));
     }
     let mut same = Same { rest: datagram };
-    let written = bincode::serde::encode_into_writer(&message, &mut same, settings());
-    if written.is_ok() && same.rest.is_empty() { Ok(message) } else { Err(DecodeError::NotCanonical(same.rest.len())) }
+    match (bincode::serde::encode_into_writer(&message, &mut same, settings()), same.rest) {
+        (Ok(()), []) => Ok(message),
+        (Ok(()) | Err(_), rest) => Err(DecodeError::NotCanonical(rest.len())),
+    }
 }
