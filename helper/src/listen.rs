@@ -1,0 +1,181 @@
+//! The helper's listening socket: bound here, or passed by the service manager.
+//!
+//! Room: `helper`. Nobody can connect before the socket has its owner, group and mode: they are set between `bind` and
+//! `listen`. A foreign object at the path is never removed, a live helper's socket never taken.
+use crate::trust::{self, Last, Untrusted};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr, bind, connect, getsockname,
+    getsockopt, listen, socket, sockopt,
+};
+use nix::sys::stat::{Mode, SFlag, fstatat, umask};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Connections that may wait to be accepted. More than the helper serves: a flood must not fill it between two turns.
+const BACKLOG: i32 = 128;
+
+/// Why there is no listening socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListenError {
+    /// The directory is not root's alone.
+    #[error("the socket's directory is not safe")]
+    Directory(#[source] Untrusted),
+    /// Something that is not a stale socket of ours lies at the path.
+    #[error("{path} is {what}: remove it or configure another socket", path = path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Another helper answers there.
+    #[error("{path} is the socket of a running helper", path = path.display())]
+    Live {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A passed descriptor is not a listening SEQPACKET unix socket.
+    #[error("the service manager passed {found}: the socket unit must have one ListenSequentialPacket= path")]
+    Passed {
+        /// What it was.
+        found: String,
+    },
+    /// A system call failed.
+    #[error("cannot {what} {path}: {cause}", path = path.display())]
+    System {
+        /// What failed.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        cause: Errno,
+    },
+}
+
+/// A listening socket, non-blocking.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    socket: OwnedFd,
+    bound: Option<Bound>,
+}
+
+/// What of it is to be removed at the end.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Listening {
+    /// The socket, and what to remove at the end when it was bound here.
+    pub(crate) fn into_parts(self) -> (OwnedFd, Option<Bound>) {
+        (self.socket, self.bound)
+    }
+}
+
+impl Bound {
+    /// Removes the socket's name. A failure leaves a stale socket, which the next start replaces.
+    pub(crate) fn remove(self) {
+        if let Err(cause) = unlinkat(&self.directory, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            tracing::debug!(%cause, "the socket stays");
+        }
+    }
+}
+
+/// Takes the socket that the service manager passed, if it passed one.
+///
+/// # Errors
+/// [`ListenError::Passed`] for several sockets or one of another kind.
+pub(crate) fn passed() -> Result<Option<Listening>, ListenError> {
+    let wrong = |found: String| ListenError::Passed { found };
+    let numbers: Vec<_> = sd_notify::listen_fds().map_err(|e| wrong(format!("unusable variables ({e})")))?.collect();
+    let number = match numbers.as_slice() {
+        [] => return Ok(None),
+        [number] => *number,
+        many => return Err(wrong(format!("{} sockets", many.len()))),
+    };
+    check_passed(crate::sys::adopt_passed(number)).map(Some)
+}
+
+fn check_passed(socket: OwnedFd) -> Result<Listening, ListenError> {
+    let wrong = |found: &str| ListenError::Passed { found: found.to_owned() };
+    let family = getsockname::<SockaddrStorage>(socket.as_raw_fd()).ok().and_then(|address| address.family());
+    if family != Some(AddressFamily::Unix) {
+        return Err(wrong("no unix socket"));
+    }
+    if getsockopt(&socket, sockopt::SockType) != Ok(SockType::SeqPacket) {
+        return Err(wrong("a unix socket that is not SEQPACKET"));
+    }
+    if getsockopt(&socket, sockopt::AcceptConn) != Ok(true) {
+        return Err(wrong("a socket that does not listen"));
+    }
+    let set = fcntl(&socket, FcntlArg::F_GETFL)
+        .and_then(|flags| fcntl(&socket, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK)));
+    match set {
+        Ok(_) => Ok(Listening { socket, bound: None }),
+        Err(_) => Err(wrong("a socket that cannot be made non-blocking")),
+    }
+}
+
+/// Binds `path` with mode 0660 and group `group`, replacing a stale socket.
+///
+/// # Errors
+/// [`ListenError`] when the directory is not safe, when something foreign or live is there, or when a call fails.
+pub(crate) fn bound(path: &Path, group: Gid) -> Result<Listening, ListenError> {
+    let system = |what| move |cause| ListenError::System { what, path: path.to_owned(), cause };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(ListenError::Foreign { path: path.to_owned(), what: "no name of a file" });
+    };
+    let directory = trust::open_directory(parent, Last::Sticky).map_err(ListenError::Directory)?;
+    clear_stale(&directory, name, path)?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(system("make a socket for"))?;
+    let address = address(&directory, name).map_err(system("name"))?;
+    // The mode is right from the first moment: bind makes the socket with 0777 less the mask.
+    let before = umask(Mode::from_bits_truncate(0o117));
+    let made = bind(socket.as_raw_fd(), &address);
+    umask(before);
+    made.map_err(system("bind"))?;
+    let owner = Some(Uid::from_raw(0));
+    fchownat(&directory, name, owner, Some(group), AtFlags::AT_SYMLINK_NOFOLLOW).map_err(system("give a group to"))?;
+    let backlog = Backlog::new(BACKLOG).map_err(system("listen on"))?;
+    listen(&socket, backlog).map_err(system("listen on"))?;
+    Ok(Listening { socket, bound: Some(Bound { directory, name: name.to_owned() }) })
+}
+
+/// The address of `name` in `directory`, by descriptor: the checked directory is the one used, and no path is too long.
+fn address(directory: &OwnedFd, name: &OsStr) -> Result<UnixAddr, Errno> {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    path.push(name);
+    UnixAddr::new(&path)
+}
+
+fn clear_stale(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), ListenError> {
+    let system = |what| move |cause| ListenError::System { what, path: path.to_owned(), cause };
+    let foreign = |what| Err(ListenError::Foreign { path: path.to_owned(), what });
+    let stat = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Err(Errno::ENOENT) => return Ok(()),
+        found => found.map_err(system("look at"))?,
+    };
+    if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFSOCK {
+        return foreign("not a socket");
+    }
+    if stat.st_uid != 0 {
+        return foreign("a socket that is not root's");
+    }
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let probe = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(system("probe"))?;
+    match connect(probe.as_raw_fd(), &address(directory, name).map_err(system("name"))?) {
+        // EAGAIN: someone listens and their backlog is full.
+        Ok(()) | Err(Errno::EAGAIN) => Err(ListenError::Live { path: path.to_owned() }),
+        Err(Errno::EPROTOTYPE) => foreign("a socket of another type"),
+        Err(Errno::ECONNREFUSED) => {
+            unlinkat(directory, name, UnlinkatFlags::NoRemoveDir).map_err(system("remove the stale"))
+        }
+        Err(cause) => Err(system("probe")(cause)),
+    }
+}
