@@ -1,2 +1,104 @@
-//! placeholder
-fn main() {}
+//! `bcd-helper`: the root daemon of bcd. It answers a closed table of verbs over a unix socket and does nothing else.
+//!
+//! Room: `helper`. This file only wires. The path of a request is [`session`] (datagrams), [`pipeline`] (look, decide,
+//! write, act), [`observe`] and [`effect`] (the two that touch libvirt), [`ledger`] (what root remembers).
+#![deny(
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::print_stdout
+    )
+)]
+
+mod accel;
+mod audit;
+mod daemon;
+mod effect;
+mod failpoint;
+mod harden;
+mod ledger;
+mod libvirt;
+mod listen;
+mod log;
+mod observe;
+mod pipeline;
+mod serve;
+mod session;
+mod sys;
+mod trust;
+mod turn;
+mod xmlpty;
+
+use lexopt::Arg;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+The root daemon of bcd: answers the node over a unix socket.
+
+Usage: bcd-helper [--config FILE]
+
+  --config FILE   the configuration [default: /etc/bcd/bcd.toml]
+  -V, --version   the version
+  -h, --help      this text
+
+The log goes to standard error; BCD_LOG sets its level (error, warn, info, debug, trace).
+";
+
+enum Asked {
+    Run(PathBuf),
+    Print(String),
+}
+
+fn main() -> ExitCode {
+    let asked = match arguments(lexopt::Parser::from_env()) {
+        Ok(asked) => asked,
+        Err(cause) => {
+            eprintln!("bcd-helper: {cause}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let config = match asked {
+        Asked::Run(config) => config,
+        Asked::Print(text) => {
+            use std::io::Write;
+            let _closed = std::io::stdout().write_all(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+    };
+    log::start();
+    match daemon::run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(cause = %log::chain(&error), "bcd-helper cannot run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
+    let mut config = PathBuf::from(bcd_protocol::config::DEFAULT_PATH);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("config") => config = parser.value()?.into(),
+            Arg::Short('V') | Arg::Long("version") => {
+                return Ok(Asked::Print(format!("bcd-helper {}\n", env!("CARGO_PKG_VERSION"))));
+            }
+            Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Print(USAGE.to_owned())),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Asked::Run(config))
+}

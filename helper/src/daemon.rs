@@ -1,0 +1,148 @@
+//! Brings the helper up: configuration, ledger, socket, sandbox, then the runtime.
+//!
+//! Room: `helper`. Order is the point: everything that needs root's full power comes before the sandbox, every thread and
+//! every byte of a peer after it.
+use crate::accel;
+use crate::harden::{self, HardenError, Reachable};
+use crate::ledger::{self, LoadError};
+use crate::libvirt;
+use crate::listen::{self, ListenError};
+use crate::pipeline::Helper;
+use crate::serve;
+use crate::sys;
+use crate::trust::{self, Untrusted};
+use bcd_protocol::config::{Config, InvalidConfig};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{User, geteuid};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Largest configuration file, bytes.
+const CONFIG_BYTES: u64 = 1024 * 1024;
+
+/// Threads for blocking calls: all of libvirt's, and a few for the ledger and for files.
+const BLOCKING_THREADS: usize = libvirt::CALLS + 4;
+
+/// Their stacks, bytes. libvirt's client encodes messages on the heap.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// Why the helper does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// Not root.
+    #[error("bcd-helper must be started as root, not as uid {0}")]
+    NotRoot(u32),
+    /// The configuration file is not root's alone, or cannot be read.
+    #[error("the configuration cannot be trusted")]
+    ConfigFile(#[source] Untrusted),
+    /// It is not valid.
+    #[error("{path} is not valid", path = path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        cause: InvalidConfig,
+    },
+    /// The node's user does not exist.
+    #[error("helper.node_user {0} is no user of this host: create it (useradd --system {0}) or name another")]
+    NoUser(String),
+    /// The node's user is root by another name.
+    #[error("helper.node_user {0} has uid 0: the node must be an unprivileged user")]
+    RootUser(String),
+    /// The ledger.
+    #[error("the records cannot be read")]
+    Ledger(#[from] LoadError),
+    /// The socket.
+    #[error("there is no socket to listen on")]
+    Listen(#[from] ListenError),
+    /// libvirt's library.
+    #[error("libvirt's client library cannot be used: {0}")]
+    Libvirt(String),
+    /// The sandbox.
+    #[error("the sandbox is not there")]
+    Harden(#[from] HardenError),
+    /// The runtime.
+    #[error("the helper cannot run: {0}")]
+    Run(#[from] std::io::Error),
+}
+
+/// Runs the helper until it is told to stop.
+///
+/// # Errors
+/// [`StartError`]: why it did not come up, or could not go on.
+pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
+    if !geteuid().is_root() {
+        return Err(StartError::NotRoot(geteuid().as_raw()));
+    }
+    sys::one_allocator_arena();
+    umask(Mode::from_bits_truncate(0o077));
+    harden::limits()?;
+    let text = trust::read_file(config_path, CONFIG_BYTES).map_err(StartError::ConfigFile)?;
+    let config =
+        Config::parse(&text).map_err(|cause| StartError::Config { path: config_path.to_owned(), cause })?;
+    let node = node_user(&config)?;
+    let accel = accel::resolve(config.libvirt.accel);
+    let (ledger, records) = ledger::open(config.helper.state_dir.as_path())?;
+    let listening = match listen::passed()? {
+        Some(listening) => listening,
+        None => listen::bound(config.helper.socket.as_path(), node.gid)?,
+    };
+    virt::error::clear_error_callback();
+    sys::libvirt_initialize().map_err(|e| StartError::Libvirt(e.message().to_owned()))?;
+    let mut generation = [0; 8];
+    getrandom::fill(&mut generation).map_err(|e| std::io::Error::other(e.to_string()))?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node_user = config.helper.node_user.as_str(),
+        node_uid = node.uid.as_raw(),
+        records = records.len(),
+        software = accel.software,
+        because = accel.because,
+        "starting"
+    );
+    let reachable = Reachable {
+        state_dir: config.helper.state_dir.as_path().to_owned(),
+        socket_dir: harden::parent(config.helper.socket.as_path()),
+    };
+    harden::enter(&reachable, config.helper.require_sandbox)?.log();
+    libvirt::start_events().map_err(StartError::Libvirt)?;
+    let (socket, bound) = listening.into_parts();
+    let generation = u64::from_le_bytes(generation);
+    let helper = Helper::new(config, node.uid.as_raw(), accel.software, (ledger, records), generation);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(STACK_BYTES)
+        .thread_name("blocking")
+        .build()?;
+    let ended = runtime.block_on(serve::run(Arc::new(helper), socket));
+    // A call that is stuck in libvirt must not hold the exit.
+    runtime.shutdown_background();
+    if let Some(bound) = bound {
+        bound.remove();
+    }
+    Ok(ended?)
+}
+
+fn node_user(config: &Config) -> Result<User, StartError> {
+    let name = config.helper.node_user.as_str();
+    let user = User::from_name(name).ok().flatten().ok_or_else(|| StartError::NoUser(name.to_owned()))?;
+    if user.uid.is_root() { Err(StartError::RootUser(name.to_owned())) } else { Ok(user) }
+}
+
+/// Tells the service manager that the socket is served.
+pub(crate) fn ready() {
+    tell(&[sd_notify::NotifyState::Ready]);
+}
+
+/// Tells the service manager that the helper is on its way out.
+pub(crate) fn stopping() {
+    tell(&[sd_notify::NotifyState::Stopping]);
+}
+
+fn tell(state: &[sd_notify::NotifyState<'_>]) {
+    if let Err(cause) = sd_notify::notify(false, state) {
+        tracing::warn!(%cause, "the service manager cannot be told");
+    }
+}

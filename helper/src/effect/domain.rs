@@ -1,0 +1,104 @@
+//! The effects on a libvirt domain.
+//!
+//! Room: `helper`. A domain is looked up by the record's UUID and its name compared, so that a domain of somebody else's
+//! that took either is not acted upon.
+use crate::libvirt::{Lease, failure, is_no_domain, sentence};
+use bcd_policy::effect::OwnDomain;
+use bcd_policy::xml::ROOT_DISK;
+use bcd_policy::{Effect, Outcome};
+use bcd_protocol::reply::FailureKind;
+use std::path::Path;
+use virt::domain::Domain;
+use virt::error::Error;
+use virt::sys;
+
+/// Why an effect on a domain failed.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// libvirt's error.
+    Libvirt(Error),
+    /// The domain found is not the one that was decided upon.
+    NotOurs(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Libvirt(error)
+    }
+}
+
+impl Failed {
+    /// As policy takes it; the whole message goes to the log.
+    pub(super) fn outcome(self, lease: &Lease, data_dir: &Path) -> Outcome {
+        match self {
+            Self::NotOurs(detail) => Outcome::Failed(FailureKind::Refused, detail),
+            Self::Libvirt(error) => {
+                let kind = failure(&error, lease.is_lost());
+                tracing::warn!(%error, ?kind, "libvirt failed");
+                Outcome::Failed(kind, sentence(&error, data_dir))
+            }
+        }
+    }
+}
+
+/// Carries out an effect on a domain.
+pub(super) fn carry_out(lease: &Lease, effect: &Effect, data_dir: &Path) -> Outcome {
+    match act(lease, effect) {
+        Ok(()) => Outcome::Done,
+        Err(failed) => failed.outcome(lease, data_dir),
+    }
+}
+
+fn act(lease: &Lease, effect: &Effect) -> Result<(), Failed> {
+    match effect {
+        Effect::LibvirtDefine(define) => {
+            lease.connect().define_domain_xml(define.xml().as_str())?;
+        }
+        Effect::LibvirtStart(start) => {
+            let domain = lease.connect().define_domain_xml(start.xml().as_str())?;
+            // A managed save would bring back a definition and devices that root does not remember.
+            let paused = if *start.paused() { sys::VIR_DOMAIN_START_PAUSED } else { sys::VIR_DOMAIN_NONE };
+            domain.create_with_flags(paused | sys::VIR_DOMAIN_START_FORCE_BOOT)?;
+        }
+        Effect::LibvirtUndefine(undefine) => {
+            let everything = sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+                | sys::VIR_DOMAIN_UNDEFINE_NVRAM;
+            find(lease, undefine.domain())?.undefine_flags(everything)?;
+        }
+        Effect::LibvirtShutdown(shutdown) => {
+            find(lease, shutdown.domain())?.shutdown_flags(sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)?;
+        }
+        Effect::LibvirtDestroy(destroy) => find(lease, destroy.domain())?.destroy()?,
+        Effect::LibvirtSuspend(suspend) => {
+            find(lease, suspend.domain())?.suspend()?;
+        }
+        Effect::LibvirtResume(resume) => {
+            find(lease, resume.domain())?.resume()?;
+        }
+        Effect::LibvirtBlockResize(resize) => {
+            let bytes = resize.disk().get();
+            find(lease, resize.domain())?.block_resize(ROOT_DISK, bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES)?;
+        }
+        Effect::Nothing | Effect::ConsoleOpen(_) => {}
+    }
+    Ok(())
+}
+
+/// The domain that was decided upon.
+pub(super) fn find(lease: &Lease, own: &OwnDomain) -> Result<Domain, Failed> {
+    let found = lease.connect().lookup_domain_by_uuid_string(&own.uuid().to_string());
+    let domain = match found {
+        Ok(domain) => domain,
+        Err(error) if is_no_domain(&error) => {
+            return Err(Failed::NotOurs(format!("domain {} is gone from libvirt", own.name())));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let name = domain.name()?;
+    if name != own.name().as_str() {
+        return Err(Failed::NotOurs(format!("domain {} was renamed behind bcd's back", own.name())));
+    }
+    Ok(domain)
+}

@@ -1,0 +1,189 @@
+//! What the helper gives up before it reads a first byte from a peer.
+//!
+//! Room: `helper`. Order matters: limits and capabilities while they can still be changed, then no_new_privs, then
+//! Landlock, then seccomp. All of it happens on the first thread before any other is made, so every thread has it.
+use crate::log;
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use std::path::{Path, PathBuf};
+
+mod landlock;
+mod seccomp;
+
+/// The capabilities that are kept, each with the verb that needs it. They are kept permitted and raised for a single
+/// call ([`Raised`]): the rest of the helper runs with none.
+pub(crate) const KEPT: [(Capability, &str); 2] = [
+    (
+        Capability::CAP_DAC_READ_SEARCH,
+        "libvirt.define and libvirt.start: look at an instance's files below data_dir, which is the node's",
+    ),
+    (Capability::CAP_DAC_OVERRIDE, "console: open the guest's pty, which is its own uid's alone"),
+];
+
+/// The directories that the helper still reaches.
+#[derive(Debug, Clone)]
+pub(crate) struct Reachable {
+    /// Its own state: read, written.
+    pub(crate) state_dir: PathBuf,
+    /// Where its socket lies: the name is removed at the end.
+    pub(crate) socket_dir: PathBuf,
+}
+
+/// Why the sandbox is not there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HardenError {
+    /// A step failed.
+    #[error("cannot {what}: {cause}")]
+    Step {
+        /// Which step.
+        what: &'static str,
+        /// Why.
+        cause: String,
+    },
+    /// The kernel gave less than all, and `require_sandbox` is set.
+    #[error("the kernel gives an incomplete sandbox ({0}) and helper.require_sandbox is true")]
+    Incomplete(String),
+}
+
+/// The sandbox that the helper ended up with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sandbox {
+    capabilities: Vec<String>,
+    landlock: landlock::Got,
+    seccomp: bool,
+}
+
+impl Sandbox {
+    /// Logs it, once.
+    pub(crate) fn log(&self) {
+        tracing::info!(
+            capabilities = %self.capabilities.join(" "),
+            no_new_privs = true,
+            landlock = %self.landlock,
+            seccomp = self.seccomp,
+            "sandbox"
+        );
+    }
+
+    /// What the kernel did not give.
+    fn missing(&self) -> Option<String> {
+        let landlock = (self.landlock != landlock::Got::Full).then(|| format!("landlock is {}", self.landlock));
+        let seccomp = (!self.seccomp).then(|| "seccomp is off".to_owned());
+        let missing: Vec<_> = landlock.into_iter().chain(seccomp).collect();
+        (!missing.is_empty()).then(|| missing.join(", "))
+    }
+}
+
+/// Bounds on what this process may take. Before anything else: they hold from the first file on.
+///
+/// # Errors
+/// [`HardenError`] with the limit.
+pub(crate) fn limits() -> Result<(), HardenError> {
+    let bounds = [
+        // No secret of a core file, no memory pinned.
+        (Resource::RLIMIT_CORE, 0, "limit core files"),
+        (Resource::RLIMIT_MEMLOCK, 0, "limit locked memory"),
+        // 16 peers, 4 libvirt connections, the ledger, and descriptors on their way.
+        (Resource::RLIMIT_NOFILE, 256, "limit open files"),
+        // Private memory: some fifty times of what it uses.
+        (Resource::RLIMIT_DATA, 512 << 20, "limit memory"),
+    ];
+    for (resource, most, what) in bounds {
+        setrlimit(resource, most, most).map_err(|e| HardenError::Step { what, cause: e.to_string() })?;
+    }
+    prctl::set_dumpable(false).map_err(|e| HardenError::Step { what: "refuse tracing", cause: e.to_string() })
+}
+
+/// Gives up everything that is not needed from here on.
+///
+/// # Errors
+/// [`HardenError`] when a step fails, or when the kernel gives less than all and `required` is set.
+pub(crate) fn enter(reachable: &Reachable, required: bool) -> Result<Sandbox, HardenError> {
+    let capabilities = drop_capabilities()?;
+    prctl::set_no_new_privs()
+        .map_err(|e| HardenError::Step { what: "set no_new_privs", cause: e.to_string() })?;
+    let landlock = landlock::restrict(reachable).unwrap_or_else(|error| {
+        tracing::warn!(cause = %log::chain(&error), "landlock failed");
+        landlock::Got::None
+    });
+    let seccomp = match seccomp::restrict() {
+        Ok(()) => true,
+        Err(cause) => {
+            tracing::warn!(%cause, "seccomp failed");
+            false
+        }
+    };
+    let sandbox = Sandbox { capabilities, landlock, seccomp };
+    match sandbox.missing() {
+        Some(missing) if required => Err(HardenError::Incomplete(missing)),
+        Some(missing) => {
+            tracing::warn!(%missing, "the sandbox is incomplete: see `bcd doctor`");
+            Ok(sandbox)
+        }
+        None => Ok(sandbox),
+    }
+}
+
+/// Leaves the kept capabilities permitted, and none effective, inheritable, ambient or in the bounding set.
+fn drop_capabilities() -> Result<Vec<String>, HardenError> {
+    let step = |what| move |e: caps::errors::CapsError| HardenError::Step { what, cause: e.to_string() };
+    let has = caps::read(None, CapSet::Permitted).map_err(step("read its capabilities"))?;
+    caps::clear(None, CapSet::Ambient).map_err(step("clear ambient capabilities"))?;
+    for capability in caps::all() {
+        // Not known to this kernel: not there to drop.
+        let bounded = caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false);
+        if bounded && has.contains(&Capability::CAP_SETPCAP) {
+            caps::drop(None, CapSet::Bounding, capability).map_err(step("bound its capabilities"))?;
+        }
+    }
+    let kept: CapsHashSet = KEPT.iter().map(|(capability, _)| *capability).filter(|c| has.contains(c)).collect();
+    for (capability, verb) in KEPT {
+        if !kept.contains(&capability) {
+            tracing::warn!(%capability, verb, "a capability is missing");
+        }
+    }
+    caps::clear(None, CapSet::Effective).map_err(step("drop effective capabilities"))?;
+    caps::clear(None, CapSet::Inheritable).map_err(step("drop inheritable capabilities"))?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(step("drop permitted capabilities"))?;
+    let mut names: Vec<_> = kept.iter().map(ToString::to_string).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// A kept capability in effect on this thread, until dropped.
+#[derive(Debug)]
+pub(crate) struct Raised(Option<Capability>);
+
+impl Raised {
+    /// Raises `capability`. Where it was not kept the calls behind it fail as they would for anyone.
+    pub(crate) fn new(capability: Capability) -> Self {
+        let effective = caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
+        if effective {
+            // Not hardened (a test): nothing to raise and nothing to lower.
+            return Self(None);
+        }
+        match caps::raise(None, CapSet::Effective, capability) {
+            Ok(()) => Self(Some(capability)),
+            Err(cause) => {
+                tracing::debug!(%capability, %cause, "not raised");
+                Self(None)
+            }
+        }
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if let Some(capability) = self.0
+            && let Err(cause) = caps::drop(None, CapSet::Effective, capability)
+        {
+            tracing::error!(%capability, %cause, "a capability stays in effect");
+        }
+    }
+}
+
+/// The directory that a path lies in, or the path itself when it has none.
+pub(crate) fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).to_owned()
+}

@@ -1,0 +1,86 @@
+//! Landlock: which files the helper may still open, whatever its uid and capabilities.
+//!
+//! Room: `helper`. Looking at files below `data_dir` needs no rule: a descriptor that is a path only (`O_PATH`) opens
+//! nothing. Connecting to libvirt's socket is not a file access to Landlock.
+use super::Reachable;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use std::fmt;
+use std::path::Path;
+
+/// What the kernel enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Got {
+    /// All that was asked for.
+    Full,
+    /// What this kernel knows of it.
+    Partial,
+    /// Nothing.
+    None,
+}
+
+impl fmt::Display for Got {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "full",
+            Self::Partial => "partial",
+            Self::None => "none",
+        })
+    }
+}
+
+/// System files that are read after start: libvirt's client settings at each connection, the user database, the C
+/// library's own files.
+const READ: [&str; 9] = [
+    "/etc/libvirt",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/etc/ld.so.cache",
+    "/lib",
+    "/usr/lib",
+    "/usr/share/zoneinfo",
+];
+
+/// Restricts this thread and every one it makes.
+///
+/// # Errors
+/// The ruleset's. What a kernel does not know is left out and shows in the answer.
+pub(super) fn restrict(reachable: &Reachable) -> Result<Got, RulesetError> {
+    let all = AccessFs::from_all(ABI::V6);
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let state = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
+    // IoctlDev: what an open descriptor may do is fixed when it is opened, and the node sets the terminal's mode.
+    let terminals = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .handle_access(AccessNet::from_all(ABI::V6))?
+        .scope(Scope::from_all(ABI::V6))?
+        .create()?;
+    let rules: [(&Path, BitFlags<AccessFs>); 5] = [
+        (&reachable.state_dir, state),
+        (&reachable.socket_dir, AccessFs::RemoveFile.into()),
+        (Path::new("/dev/pts"), terminals),
+        (Path::new("/dev/null"), AccessFs::ReadFile | AccessFs::WriteFile),
+        (Path::new("/dev/urandom"), AccessFs::ReadFile.into()),
+    ];
+    let system = READ.iter().map(|path| (Path::new(*path), read));
+    for (path, access) in rules.into_iter().chain(system) {
+        // Not there: nothing to allow.
+        let Ok(opened) = PathFd::new(path) else { continue };
+        let file = std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir());
+        let access = if file { access & AccessFs::from_file(ABI::V6) } else { access };
+        ruleset = ruleset.add_rule(PathBeneath::new(opened, access))?;
+    }
+    // no_new_privs is set already, for kernels without Landlock too.
+    let status = ruleset.set_no_new_privs(false).restrict_self()?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Got::Full,
+        RulesetStatus::PartiallyEnforced => Got::Partial,
+        RulesetStatus::NotEnforced => Got::None,
+    })
+}

@@ -1,0 +1,49 @@
+//! Tests of who makes room.
+use super::*;
+
+fn place(pid: i32, greeted: bool, last: u64) -> Arc<Place> {
+    let place = Place::new(pid, Instant::now());
+    place.greeted.store(greeted, Ordering::Relaxed);
+    place.last.store(last, Ordering::Relaxed);
+    Arc::new(place)
+}
+
+#[test]
+fn one_that_has_not_greeted_goes_first() {
+    let places = [place(1, true, 0), place(1, true, 1), place(2, false, 9)];
+    assert_eq!(victim(&places), Some(2), "although its process holds fewer and it spoke last");
+}
+
+#[test]
+fn the_process_that_holds_most_gives_one_up() {
+    let places = [place(7, true, 0), place(3, true, 5), place(3, true, 6)];
+    assert_eq!(victim(&places), Some(1), "the longest silent of process 3");
+    let ungreeted = [place(7, false, 0), place(3, false, 6), place(3, false, 5)];
+    assert_eq!(victim(&ungreeted), Some(2));
+}
+
+#[test]
+fn among_equals_the_longest_silent_goes() {
+    let places = [place(1, true, 30), place(2, true, 10), place(3, true, 20)];
+    assert_eq!(victim(&places), Some(1));
+}
+
+#[test]
+fn nobody_goes_while_there_is_room() {
+    let places = Places::default();
+    for n in 0..limits::CONNECTIONS {
+        places.add(place(i32::try_from(n).unwrap(), true, 1));
+    }
+    assert_eq!(places.0.lock().unwrap().len(), limits::CONNECTIONS);
+    places.add(place(99, false, 2));
+    let left = places.0.lock().unwrap();
+    assert_eq!(left.len(), limits::CONNECTIONS, "one went, one came");
+    assert!(left.iter().any(|place| place.pid == 99), "the newcomer is in");
+}
+
+#[tokio::test]
+async fn an_evicted_session_hears_of_it_even_when_it_was_not_waiting() {
+    let place = place(1, false, 0);
+    place.evicted.notify_one();
+    tokio::time::timeout(Duration::from_secs(1), place.evicted()).await.unwrap();
+}
