@@ -79,8 +79,7 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
     umask(Mode::from_bits_truncate(0o077));
     harden::limits()?;
     let text = trust::read_file(config_path, CONFIG_BYTES).map_err(StartError::ConfigFile)?;
-    let config =
-        Config::parse(&text).map_err(|cause| StartError::Config { path: config_path.to_owned(), cause })?;
+    let config = Config::parse(&text).map_err(|cause| StartError::Config { path: config_path.to_owned(), cause })?;
     let node = node_user(&config)?;
     let accel = accel::resolve(config.libvirt.accel);
     let (ledger, records) = ledger::open(config.helper.state_dir.as_path())?;

@@ -101,8 +101,7 @@ pub(crate) fn limits() -> Result<(), HardenError> {
 /// [`HardenError`] when a step fails, or when the kernel gives less than all and `required` is set.
 pub(crate) fn enter(reachable: &Reachable, required: bool) -> Result<Sandbox, HardenError> {
     let capabilities = drop_capabilities()?;
-    prctl::set_no_new_privs()
-        .map_err(|e| HardenError::Step { what: "set no_new_privs", cause: e.to_string() })?;
+    prctl::set_no_new_privs().map_err(|e| HardenError::Step { what: "set no_new_privs", cause: e.to_string() })?;
     let landlock = landlock::restrict(reachable).unwrap_or_else(|error| {
         tracing::warn!(cause = %log::chain(&error), "landlock failed");
         landlock::Got::None

@@ -86,6 +86,11 @@ pub(crate) struct WriteError {
 }
 
 impl WriteError {
+    /// The record contradicts another one.
+    pub(crate) fn contradiction(instance: InstanceId, cause: Contradiction) -> Self {
+        Self { what: "admit", instance, cause: std::io::Error::other(cause) }
+    }
+
     /// The write ended without a word: whoever did it panicked.
     pub(crate) fn interrupted(instance: InstanceId) -> Self {
         Self { what: "write", instance, cause: std::io::Error::from(std::io::ErrorKind::Interrupted) }
@@ -122,9 +127,13 @@ pub(crate) fn open(state_dir: &Path) -> Result<(Ledger, Records), LoadError> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let lock = openat(&directory, "lock", flags, Mode::from_bits_truncate(0o600))
         .map_err(|cause| LoadError::System { what: "open", path: lock_path.clone(), cause })?;
-    let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, cause)| match cause {
-        Errno::EWOULDBLOCK => LoadError::Locked { path: lock_path.clone() },
-        cause => LoadError::System { what: "lock", path: lock_path.clone(), cause },
+    let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, cause)| {
+        let path = lock_path.clone();
+        if cause == Errno::EWOULDBLOCK {
+            LoadError::Locked { path }
+        } else {
+            LoadError::System { what: "lock", path, cause }
+        }
     })?;
     let path = state_dir.join("records");
     let records = trust::open_directory(&path, Last::Made)?;

@@ -97,7 +97,7 @@ fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
                 return Ok(Asked::Print(format!("bcd-helper {}\n", env!("CARGO_PKG_VERSION"))));
             }
             Arg::Short('h') | Arg::Long("help") => return Ok(Asked::Print(USAGE.to_owned())),
-            other => return Err(other.unexpected()),
+            Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
         }
     }
     Ok(Asked::Run(config))

@@ -5,7 +5,9 @@
 use crate::harden::Raised;
 use crate::libvirt::{Lease, Libvirt, is_no_domain};
 use crate::sys;
-use bcd_policy::{DomainFact, DomainQuestion, DomainState, Facts, FileFact, FileQuestion, Questions, Sighting, TapName};
+use bcd_policy::{
+    DomainFact, DomainQuestion, DomainState, Facts, FileFact, FileQuestion, Questions, Sighting, TapName,
+};
 use bcd_protocol::id::DomainUuid;
 use caps::Capability;
 use nix::errno::Errno;
@@ -31,7 +33,7 @@ pub(crate) async fn gather(libvirt: &Arc<Libvirt>, data_dir: &Path, questions: Q
     let data_dir = data_dir.to_owned();
     let rest = tokio::task::spawn_blocking(move || {
         let files = files(&data_dir, &questions.files).collect();
-        let taps = questions.taps.iter().filter(|tap| interface_exists(tap)).cloned().collect();
+        let taps = Some(questions.taps.iter().filter(|tap| interface_exists(tap)).cloned().collect());
         let random = questions.entropy.then(random).flatten();
         Facts { domain: None, files, taps, random }
     });

@@ -15,9 +15,8 @@ use crate::libvirt::Libvirt;
 use crate::log;
 use crate::observe;
 use crate::turn::{Turn, Turns};
-use bcd_policy::facts::DomainQuestion;
 use bcd_policy::{
-    Denial, DomainFact, DomainName, Effect, Facts, Grant, Outcome, Peer, Questions, RecordChange, Records, Setting,
+    Denial, DomainFact, DomainQuestion, Effect, Facts, Grant, Outcome, Peer, Questions, RecordChange, Records, Setting,
 };
 use bcd_protocol::config::Config;
 use bcd_protocol::id::InstanceId;
@@ -271,8 +270,13 @@ impl Helper {
         }
     }
 
-    /// Makes a change durable, then takes it over.
+    /// Makes a change durable, then takes it over. A record that contradicts another is not written: policy never grants
+    /// one, and a ledger with one would not be read again.
     async fn write(&self, change: RecordChange) -> Result<(), WriteError> {
+        if let RecordChange::Put(record) = &change {
+            let admitted = self.memory().records.admits(record);
+            admitted.map_err(|cause| WriteError::contradiction(record.instance.clone(), cause))?;
+        }
         let (ledger, written) = (Arc::clone(&self.ledger), change.clone());
         let instance = change.instance().clone();
         let done = tokio::task::spawn_blocking(move || ledger.write(&written)).await;
@@ -304,11 +308,11 @@ impl Helper {
     async fn settle(&self, instance: &InstanceId) {
         let mut turn = self.turns.take(instance);
         turn.wait().await;
-        let uuid = self.memory().records.get(instance).filter(|record| record.intent.is_some()).map(|r| r.uuid);
-        if uuid.is_none() {
-            return;
-        }
-        let question = DomainQuestion { name: DomainName::of(instance), uuid };
+        let question = {
+            let memory = self.memory();
+            memory.records.get(instance).filter(|record| record.intent.is_some()).map(DomainQuestion::of)
+        };
+        let Some(question) = question else { return };
         let fact = observe::domain(&self.libvirt, question).await;
         if let Err(cause) = self.reconcile(Some(instance), Some(&fact)).await {
             tracing::error!(cause = %log::chain(&cause), "an unfinished record cannot be settled");

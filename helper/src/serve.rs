@@ -36,13 +36,8 @@ pub(crate) struct Place {
 
 impl Place {
     fn new(pid: i32, start: Instant) -> Self {
-        let place = Self {
-            pid,
-            greeted: AtomicBool::new(false),
-            last: AtomicU64::new(0),
-            start,
-            evicted: Notify::new(),
-        };
+        let place =
+            Self { pid, greeted: AtomicBool::new(false), last: AtomicU64::new(0), start, evicted: Notify::new() };
         place.touch();
         place
     }

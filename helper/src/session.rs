@@ -225,7 +225,8 @@ impl Session {
 }
 
 fn arm(clock: std::pin::Pin<&mut Sleep>, after: Duration) {
-    clock.reset(Instant::now() + after);
+    let now = Instant::now();
+    clock.reset(now.checked_add(after).unwrap_or(now));
 }
 
 /// Writes the audit event and encodes the reply.

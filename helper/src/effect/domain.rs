@@ -17,8 +17,8 @@ use virt::sys;
 pub(super) enum Failed {
     /// libvirt's error.
     Libvirt(Error),
-    /// The domain found is not the one that was decided upon.
-    NotOurs(String),
+    /// The domain or its disk is not as it was when the effect was decided upon.
+    Changed(String),
 }
 
 impl From<Error> for Failed {
@@ -31,7 +31,7 @@ impl Failed {
     /// As policy takes it; the whole message goes to the log.
     pub(super) fn outcome(self, lease: &Lease, data_dir: &Path) -> Outcome {
         match self {
-            Self::NotOurs(detail) => Outcome::Failed(FailureKind::Refused, detail),
+            Self::Changed(detail) => Outcome::Failed(FailureKind::Refused, detail),
             Self::Libvirt(error) => {
                 let kind = failure(&error, lease.is_lost());
                 tracing::warn!(%error, ?kind, "libvirt failed");
@@ -56,7 +56,6 @@ fn act(lease: &Lease, effect: &Effect) -> Result<(), Failed> {
         }
         Effect::LibvirtStart(start) => {
             let domain = lease.connect().define_domain_xml(start.xml().as_str())?;
-            // A managed save would bring back a definition and devices that root does not remember.
             let paused = if *start.paused() { sys::VIR_DOMAIN_START_PAUSED } else { sys::VIR_DOMAIN_NONE };
             domain.create_with_flags(paused | sys::VIR_DOMAIN_START_FORCE_BOOT)?;
         }
@@ -78,8 +77,13 @@ fn act(lease: &Lease, effect: &Effect) -> Result<(), Failed> {
             find(lease, resume.domain())?.resume()?;
         }
         Effect::LibvirtBlockResize(resize) => {
-            let bytes = resize.disk().get();
-            find(lease, resize.domain())?.block_resize(ROOT_DISK, bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES)?;
+            let domain = find(lease, resize.domain())?;
+            let (bytes, now) = (resize.disk().get(), domain.block_info(ROOT_DISK, 0)?.capacity);
+            if bytes < now {
+                let detail = format!("the disk has {now} bytes already and cannot be cut to {bytes}");
+                return Err(Failed::Changed(detail));
+            }
+            domain.block_resize(ROOT_DISK, bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES)?;
         }
         Effect::Nothing | Effect::ConsoleOpen(_) => {}
     }
@@ -92,13 +96,13 @@ pub(super) fn find(lease: &Lease, own: &OwnDomain) -> Result<Domain, Failed> {
     let domain = match found {
         Ok(domain) => domain,
         Err(error) if is_no_domain(&error) => {
-            return Err(Failed::NotOurs(format!("domain {} is gone from libvirt", own.name())));
+            return Err(Failed::Changed(format!("domain {} is gone from libvirt", own.name())));
         }
         Err(error) => return Err(error.into()),
     };
     let name = domain.name()?;
     if name != own.name().as_str() {
-        return Err(Failed::NotOurs(format!("domain {} was renamed behind bcd's back", own.name())));
+        return Err(Failed::Changed(format!("domain {} was renamed behind bcd's back", own.name())));
     }
     Ok(domain)
 }

@@ -6,8 +6,10 @@ use std::path::Path;
 fn paths_of_the_host_are_taken_out_and_ours_stay() {
     let ours = Path::new("/var/lib/bcd");
     for (message, cleaned) in [
-        ("Could not open '/var/lib/bcd/instances/a/disk.qcow2': Permission denied",
-         "Could not open '/var/lib/bcd/instances/a/disk.qcow2': Permission denied"),
+        (
+            "Could not open '/var/lib/bcd/instances/a/disk.qcow2': Permission denied",
+            "Could not open '/var/lib/bcd/instances/a/disk.qcow2': Permission denied",
+        ),
         ("see /var/log/libvirt/qemu/bcd-a.log: failed", "see <path>: failed"),
         ("/etc/shadow", "<path>"),
         ("cannot read /var/lib/bcd-helper/records/a.json.", "cannot read <path>."),
