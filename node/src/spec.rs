@@ -15,17 +15,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
+mod check;
+mod locate;
 pub mod parse;
 pub mod schema;
+mod strict;
+#[cfg(test)]
+mod tests;
 pub mod values;
 
-pub use parse::{Format, SpecError, parse, parse_as};
+use strict::{quantity, tables};
+
+pub use parse::{DOCUMENT_BYTES, Format, SpecError, parse, parse_as};
 pub use schema::schema;
 pub use values::*;
 
 /// The document.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct NodeSpec {
     /// The instances this host should have. One that leaves the document is deleted, disks and all.
     #[serde(default)]
@@ -40,7 +47,7 @@ pub struct NodeSpec {
 
 /// One virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Instance {
     /// Its id, unique in the document.
     #[schemars(with = "InstanceIdSchema")]
@@ -53,12 +60,15 @@ pub struct Instance {
     /// The host name the guest is given.
     pub hostname: Hostname,
     /// Virtual CPUs.
+    #[serde(deserialize_with = "quantity")]
     #[schemars(with = "VcpusSchema")]
     pub vcpus: Vcpus,
     /// Memory, bytes.
+    #[serde(deserialize_with = "quantity")]
     #[schemars(with = "MemoryBytesSchema")]
     pub memory_bytes: MemoryBytes,
     /// The root disk's virtual size, bytes; may grow, never shrink.
+    #[serde(deserialize_with = "quantity")]
     #[schemars(with = "DiskBytesSchema")]
     pub disk_bytes: DiskBytes,
     /// The base image. It never changes while the instance exists.
@@ -94,7 +104,7 @@ pub struct Instance {
 
 /// A base image: where it is, what it must be.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Image {
     /// Where it is fetched from.
     pub url: HttpsUrl,
@@ -144,7 +154,7 @@ impl ImageFormat {
 
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct NicSpec {
     /// The host bridge it is plugged into.
     #[schemars(with = "BridgeNameSchema")]
@@ -181,20 +191,20 @@ pub enum NetworkPolicy {
 
 /// A volume as one instance sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct VolumeAttachment {
     /// The volume, declared under `volumes`.
     pub id: VolumeId,
     /// The serial the guest finds it by, unique in the instance.
     pub serial: VolumeSerial,
-    /// Attach it read-only. Any number of readers, or one writer.
+    /// Attach it read-only. A volume has at most one writer that is not stopped.
     #[serde(default)]
     pub read_only: bool,
 }
 
 /// Where on the host the guest's CPUs and memory lie.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Placement {
     /// Host CPUs: at least as many as vCPUs. Exactly as many: vCPU i is pinned to the i-th.
     #[serde(default)]
@@ -203,7 +213,8 @@ pub struct Placement {
     #[serde(default)]
     pub mems: Option<CpuList>,
     /// Bytes of the huge pages that back the memory.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "quantity")]
+    #[schemars(with = "HugepageSize")]
     pub hugepage_size_bytes: HugepageSize,
     /// Give the guest a balloon. Not beside huge pages.
     #[serde(default)]
@@ -212,7 +223,7 @@ pub struct Placement {
 
 /// A snapshot that a new instance starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct RestoreFrom {
     /// Where it is fetched from.
     pub url: HttpsUrl,
@@ -236,22 +247,36 @@ pub enum DesiredState {
 
 /// A volume: a sparse raw file of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Volume {
     /// Its id, unique in the document.
     pub id: VolumeId,
     /// Its size, bytes; may grow, never shrink.
+    #[serde(deserialize_with = "quantity")]
     #[schemars(with = "DiskBytesSchema")]
     pub size_bytes: DiskBytes,
 }
 
 /// Memory reserved for others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Hold {
     /// Its id, unique in the document.
     pub id: HoldId,
     /// Memory, bytes.
+    #[serde(deserialize_with = "quantity")]
     #[schemars(with = "MemoryBytesSchema")]
     pub memory_bytes: MemoryBytes,
 }
+
+tables!(
+    NodeSpec: "a NodeSpec",
+    Instance: "an instance",
+    Image: "an image",
+    NicSpec: "a NIC",
+    VolumeAttachment: "an attached volume",
+    Placement: "a placement",
+    RestoreFrom: "a snapshot to restore",
+    Volume: "a volume",
+    Hold: "a hold",
+);

@@ -1,11 +1,17 @@
-//! Text to document: syntax, types and bounds, each fault with file, line, column and field.
+//! Text to document: syntax, types, bounds and what the text alone shows to be wrong, each with file, line, column and
+//! field.
 //!
-//! Room: `node`. Pure.
+//! Room: `node`. Pure. What a text alone shows to be wrong refuses the whole document, so that whoever writes it hears of
+//! it at once and nothing has changed. What depends on the host or on an instance's past (a runtime that is absent, a
+//! feature that is not built, a disk that would shrink) is the planner's and fails that instance alone.
 use super::NodeSpec;
+use super::check::{Flaw, check};
+use super::locate::{FieldPath, byte_offset, line_column, offset};
+use super::strict::rule_of;
 use std::fmt;
 use std::path::Path;
 
-/// Largest document, bytes: four thousand instances fit.
+/// Largest document, bytes: the most instances with a few NICs each fit.
 pub const DOCUMENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// What a document is written in.
@@ -15,6 +21,18 @@ pub enum Format {
     Toml,
     /// JSON (RFC 8259).
     Json,
+}
+
+impl Format {
+    /// The format of a file by its name's ending: `.json`, and anything else TOML.
+    #[must_use]
+    pub fn of(file: &str) -> Self {
+        if Path::new(file).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json")) {
+            Self::Json
+        } else {
+            Self::Toml
+        }
+    }
 }
 
 /// Why a document is refused.
@@ -42,27 +60,108 @@ impl fmt::Display for SpecError {
     }
 }
 
+impl From<SpecError> for crate::fault::Fault {
+    fn from(error: SpecError) -> Self {
+        Self::new(crate::fault::FaultKind::InvalidSpec, error.to_string())
+    }
+}
+
 /// Parses a document; its format is told by the name's ending (`.json`, anything else TOML).
 ///
 /// # Errors
 /// [`SpecError`] for the first fault found.
 pub fn parse(file: &str, text: &str) -> Result<NodeSpec, SpecError> {
-    let json = Path::new(file).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));
-    parse_as(if json { Format::Json } else { Format::Toml }, file, text)
+    parse_as(Format::of(file), file, text)
 }
 
 /// Parses a document of a known format.
 ///
 /// # Errors
-/// [`SpecError`] for the first fault found.
+/// [`SpecError`] for the first fault found: more than [`DOCUMENT_BYTES`], syntax, an unknown, missing or repeated field,
+/// a wrong type, a value out of its range, or values that contradict each other.
 pub fn parse_as(format: Format, file: &str, text: &str) -> Result<NodeSpec, SpecError> {
-    let at = |field: String, message: String| SpecError { file: file.to_owned(), line: 1, column: 1, field, message };
-    match format {
-        Format::Toml => {
-            let de = toml::Deserializer::parse(text).map_err(|e| at(String::new(), e.to_string()))?;
-            serde_path_to_error::deserialize(de).map_err(|e| at(e.path().to_string(), e.inner().to_string()))
+    let source = Source { file, text };
+    if text.len() > DOCUMENT_BYTES {
+        return Err(source.error(
+            0,
+            &FieldPath::default(),
+            format!("the document has {} bytes: the most is {DOCUMENT_BYTES}", text.len()),
+        ));
+    }
+    let spec = match format {
+        Format::Toml => source.toml()?,
+        Format::Json => source.json()?,
+    };
+    match check(&spec) {
+        Ok(()) => Ok(spec),
+        Err(Flaw { path, message }) => {
+            Err(source.error(offset(format, text, &path).unwrap_or_default(), &path, message))
         }
-        Format::Json => serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text))
-            .map_err(|e| at(e.path().to_string(), e.inner().to_string())),
+    }
+}
+
+struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, offset: usize, path: &FieldPath, message: String) -> SpecError {
+        let (line, column) = line_column(self.text, offset);
+        SpecError { file: self.file.to_owned(), line, column, field: path.to_string(), message }
+    }
+
+    fn toml(&self) -> Result<NodeSpec, SpecError> {
+        let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+        let deserializer = toml::Deserializer::parse(self.text)
+            .map_err(|e| self.error(at(&e), &FieldPath::default(), e.message().to_owned()))?;
+        serde_path_to_error::deserialize(deserializer).map_err(|e| {
+            let path = FieldPath::from(e.path());
+            let unit = match path.last_key().and_then(rule_of) {
+                Some(rule) if e.inner().message().contains("overflow") => format!(": expected {rule}"),
+                Some(_) | None => String::new(),
+            };
+            self.error(at(e.inner()), &path, format!("{}{unit}", e.inner().message()))
+        })
+    }
+
+    fn json(&self) -> Result<NodeSpec, SpecError> {
+        let mut deserializer = serde_json::Deserializer::from_str(self.text);
+        let spec = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
+            let (path, error) = (FieldPath::from(e.path()), e.inner());
+            if error.is_data() {
+                self.error(self.json_place(&path, error), &path, json_message(error))
+            } else {
+                self.json_syntax(error)
+            }
+        })?;
+        deserializer.end().map_err(|e| self.json_syntax(&e))?;
+        Ok(spec)
+    }
+
+    fn json_syntax(&self, error: &serde_json::Error) -> SpecError {
+        let at = byte_offset(self.text, error.line(), error.column());
+        self.error(at, &FieldPath::default(), json_message(error))
+    }
+
+    /// Where a field's fault is: its value, and for a field that should not be there, or stands there twice, its name.
+    fn json_place(&self, path: &FieldPath, error: &serde_json::Error) -> usize {
+        let reported = byte_offset(self.text, error.line(), error.column());
+        let message = error.to_string();
+        if message.starts_with("unknown field") || message.starts_with("duplicate field") {
+            // serde_json has just read the name and stands on its closing quote.
+            let before = self.text.get(..reported).unwrap_or_default();
+            return before.rfind('"').unwrap_or(reported);
+        }
+        offset(Format::Json, self.text, path).unwrap_or(reported)
+    }
+}
+
+/// serde_json's message without its own line and column.
+fn json_message(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" at line ") {
+        Some(end) if error.line() > 0 => text.get(..end).unwrap_or(&text).to_owned(),
+        Some(_) | None => text,
     }
 }

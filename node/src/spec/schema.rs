@@ -96,7 +96,8 @@ twin!(
     "MacAddress",
     {
         "type": "string",
-        "pattern": "^(?!00(:00){5}$)(?![Ff][Ee])[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$",
+        "pattern": "^([0-9A-Ea-e][02468ACEace]|[Ff][02468ACac])(:[0-9A-Fa-f]{2}){5}$",
+        "not": {"const": "00:00:00:00:00:00"},
         "description": "A unicast MAC address, six two-digit hex numbers joined by ':'; not all zero and not fe:…, which is the host's end of a tap. Shown in lower case.",
     }
 );

@@ -9,6 +9,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+mod at_most;
+mod cpu_list;
+mod url;
+
+pub use at_most::AtMost;
+pub use cpu_list::CpuList;
+pub use url::HttpsUrl;
+
 /// Why a text or number is not the value it should be. Names the kind, the text (cut) and the rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {found} is not valid: {rule}")]
@@ -19,14 +27,14 @@ pub struct InvalidValue {
 }
 
 impl InvalidValue {
-    pub(super) fn text(what: &'static str, found: &str, rule: impl Into<Cow<'static, str>>) -> Self {
+    fn text(what: &'static str, found: &str, rule: impl Into<Cow<'static, str>>) -> Self {
         let cut: String = found.chars().take(80).collect();
         Self { what, found: format!("{cut:?}"), rule: rule.into() }
     }
 }
 
 macro_rules! text_value {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $pattern:expr, $most:expr, $check:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $pattern:expr, $never:expr, $most:expr, $check:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -80,13 +88,18 @@ macro_rules! text_value {
                 stringify!($name).into()
             }
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({
+                let never: Option<&str> = $never;
+                let mut schema = json_schema!({
                     "type": "string",
                     "pattern": $pattern,
                     "minLength": 1,
                     "maxLength": $most,
                     "description": concat!($what, ": ", $rule),
-                })
+                });
+                if let Some(pattern) = never {
+                    schema.insert("not".to_owned(), serde_json::json!({"pattern": pattern}));
+                }
+                schema
             }
         }
     };
@@ -113,7 +126,8 @@ text_value!(
     Hostname,
     "hostname",
     "use labels of 1 to 63 letters, digits and inner hyphens, joined by dots, at most 253 characters, with a letter in the last label",
-    r"^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9-]*[A-Za-z][A-Za-z0-9-]*$",
+    r"^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$",
+    Some(r"(^|\.)[0-9-]+$"),
     253,
     |text| {
         text.len() <= 253
@@ -128,6 +142,7 @@ text_value!(
     "runtime",
     "use 1 to 63 lower-case letters, digits and inner hyphens, such as libvirt-kvm",
     r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+    None,
     63,
     |text| is_host_label(text) && !text.bytes().any(|b| b.is_ascii_uppercase())
 );
@@ -138,6 +153,7 @@ text_value!(
     "GPU id",
     "use GPU- and 8-4-4-4-12 lower-case hex digits, as nvidia-smi -L shows it",
     r"^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+    None,
     40,
     |text| text.strip_prefix("GPU-").is_some_and(|uuid| bcd_protocol::id::DomainUuid::parse(uuid).is_ok())
 );
@@ -148,6 +164,7 @@ text_value!(
     "volume id",
     "use 1 to 64 letters, digits, '-', '_' and '.', the first a letter or digit",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    None,
     64,
     |text| is_word(text, 64)
 );
@@ -159,6 +176,7 @@ text_value!(
     "volume serial",
     "use 1 to 20 letters, digits, '-', '_' and '.', the first a letter or digit: virtio cuts longer serials",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,19}$",
+    None,
     20,
     |text| is_word(text, 20)
 );
@@ -169,6 +187,7 @@ text_value!(
     "hold id",
     "use 1 to 64 letters, digits, '-', '_' and '.', the first a letter or digit",
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    None,
     64,
     |text| is_word(text, 64)
 );
@@ -180,245 +199,10 @@ text_value!(
     "identity_rebind_ref",
     "use 1 to 256 printable ASCII characters without spaces",
     r"^[!-~]{1,256}$",
+    None,
     256,
     |text| (1..=256).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 );
-
-/// Where an image or snapshot is fetched from: an absolute https URL of at most 2,048 characters, without user name,
-/// password or fragment.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct HttpsUrl(String);
-
-impl HttpsUrl {
-    /// Parses `text`.
-    ///
-    /// # Errors
-    /// [`InvalidValue`] for another scheme, no host, credentials, a fragment, or characters that a URI may not have.
-    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let no = |rule: &'static str| InvalidValue::text("url", text, rule);
-        if text.len() > 2048 {
-            return Err(no("the most is 2048 characters"));
-        }
-        if text.contains('#') {
-            return Err(no("a URL with a fragment ('#…') is not fetched: leave it out"));
-        }
-        let uri: http::Uri = text.parse().map_err(|_| no("use an absolute https URL"))?;
-        if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
-            return Err(no("use an absolute https URL: other schemes are not fetched"));
-        }
-        let authority = uri.authority().ok_or_else(|| no("it names no host"))?;
-        if authority.as_str().contains('@') {
-            return Err(no("a user name or password may not stand in the document: leave out what is before '@'"));
-        }
-        if authority.host().is_empty() {
-            return Err(no("it names no host"));
-        }
-        if authority
-            .as_str()
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| !port.ends_with(']') && port.parse::<u16>().is_err())
-        {
-            return Err(no("its port is not a number from 0 to 65535"));
-        }
-        Ok(Self(text.to_owned()))
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for HttpsUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for HttpsUrl {
-    type Error = InvalidValue;
-    fn try_from(text: String) -> Result<Self, InvalidValue> {
-        Self::parse(&text)
-    }
-}
-
-impl From<HttpsUrl> for String {
-    fn from(url: HttpsUrl) -> Self {
-        url.0
-    }
-}
-
-impl JsonSchema for HttpsUrl {
-    fn schema_name() -> Cow<'static, str> {
-        "HttpsUrl".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "format": "uri",
-            "pattern": r"^[Hh][Tt][Tt][Pp][Ss]://[^#@/?\s]+([/?][^#\s]*)?$",
-            "maxLength": 2048,
-            "description": "An absolute https URL without user name, password or fragment.",
-        })
-    }
-}
-
-/// A set of host CPUs or NUMA nodes in the kernel's list syntax, in the order given: `0-3,8,10-12`. Each number is at
-/// most 1,048,575, one range spans at most 4,096, and no number comes twice.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct CpuList {
-    text: String,
-    members: Vec<u32>,
-}
-
-impl CpuList {
-    /// Most numbers that one range may span, and that a whole list may have.
-    pub const MOST: usize = 4096;
-    /// Highest number of a CPU or node.
-    pub const HIGHEST: u32 = (1 << 20) - 1;
-
-    /// Parses `text`.
-    ///
-    /// # Errors
-    /// [`InvalidValue`] for another syntax, a reversed or too wide range, a number twice, or more than 4,096 numbers.
-    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let no = |rule: &'static str| InvalidValue::text("list", text, rule);
-        let number = |digits: &str| -> Result<u32, InvalidValue> {
-            if digits.is_empty() || digits.len() > 7 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                return Err(no("use numbers and ranges joined by commas, such as 0-3,8"));
-            }
-            digits.parse().ok().filter(|n| *n <= Self::HIGHEST).ok_or_else(|| no("the highest number is 1048575"))
-        };
-        let mut members = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = match part.split_once('-') {
-                Some((first, last)) => (number(first)?, number(last)?),
-                None => number(part).map(|n| (n, n))?,
-            };
-            if last < first {
-                return Err(no("a range runs from its lower to its higher number"));
-            }
-            let span = usize::try_from(last - first).map_or(usize::MAX, |n| n.saturating_add(1));
-            if span > Self::MOST || members.len() + span > Self::MOST {
-                return Err(no("a range, and the whole list, has at most 4096 numbers"));
-            }
-            members.extend(first..=last);
-        }
-        let mut sorted = members.clone();
-        sorted.sort_unstable();
-        if sorted.windows(2).any(|pair| matches!(pair, [a, b] if a == b)) {
-            return Err(no("a number comes twice"));
-        }
-        Ok(Self { text: text.to_owned(), members })
-    }
-
-    /// The text as given.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// The numbers in the order given.
-    #[must_use]
-    pub fn members(&self) -> &[u32] {
-        &self.members
-    }
-}
-
-impl fmt::Display for CpuList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for CpuList {
-    type Error = InvalidValue;
-    fn try_from(text: String) -> Result<Self, InvalidValue> {
-        Self::parse(&text)
-    }
-}
-
-impl From<CpuList> for String {
-    fn from(list: CpuList) -> Self {
-        list.text
-    }
-}
-
-impl JsonSchema for CpuList {
-    fn schema_name() -> Cow<'static, str> {
-        "CpuList".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": r"^[0-9]{1,7}(-[0-9]{1,7})?(,[0-9]{1,7}(-[0-9]{1,7})?)*$",
-            "description": "Numbers in the kernel's list syntax, such as 0-3,8: each at most 1048575, none twice, 4096 in all at the most.",
-        })
-    }
-}
-
-/// A list of at most `MOST` entries.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct AtMost<T, const MOST: usize>(Vec<T>);
-
-impl<T, const MOST: usize> Default for AtMost<T, MOST> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T, const MOST: usize> TryFrom<Vec<T>> for AtMost<T, MOST> {
-    type Error = InvalidValue;
-    fn try_from(items: Vec<T>) -> Result<Self, InvalidValue> {
-        if items.len() <= MOST {
-            Ok(Self(items))
-        } else {
-            Err(InvalidValue {
-                what: "a list of",
-                found: items.len().to_string(),
-                rule: format!("the most is {MOST} entries").into(),
-            })
-        }
-    }
-}
-
-impl<T, const MOST: usize> std::ops::Deref for AtMost<T, MOST> {
-    type Target = [T];
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-impl<'a, T, const MOST: usize> IntoIterator for &'a AtMost<T, MOST> {
-    type Item = &'a T;
-    type IntoIter = std::slice::Iter<'a, T>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
-    }
-}
-
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(Vec::deserialize(deserializer)?).map_err(serde::de::Error::custom)
-    }
-}
-
-impl<T: JsonSchema, const MOST: usize> JsonSchema for AtMost<T, MOST> {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        format!("AtMost{MOST}{}", T::schema_name()).into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let items = generator.subschema_for::<T>();
-        json_schema!({"type": "array", "items": items, "maxItems": MOST})
-    }
-}
 
 /// The size of huge pages that back a guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
