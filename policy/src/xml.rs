@@ -12,9 +12,6 @@ use quick_xml::events::BytesText;
 use std::io;
 use std::path::Path;
 
-#[cfg(test)]
-mod tests;
-
 /// The namespace of our metadata.
 pub const METADATA_NAMESPACE: &str = "https://better-compute.dev/libvirt/1";
 
@@ -87,13 +84,14 @@ fn metadata(xml: &mut Xml, record: &Record) -> io::Result<()> {
                 let sha256 = definition.image.sha256.to_string();
                 empty(xml, "bc:image", &[("sha256", &sha256), ("format", definition.image.format.as_str())])?;
                 for nic in definition.nics.iter() {
-                    xml.create_element("bc:nic")
-                        .with_attribute(("mac", nic.mac.to_string().as_str()))
-                        .write_inner_content(|xml| {
-                            nic.addresses
-                                .iter()
-                                .try_for_each(|address| text(xml, "bc:address", &[], &address.to_string()))
-                        })?;
+                    let mac = nic.mac.to_string();
+                    if nic.addresses.is_empty() {
+                        empty(xml, "bc:nic", &[("mac", &mac)])?;
+                        continue;
+                    }
+                    xml.create_element("bc:nic").with_attribute(("mac", mac.as_str())).write_inner_content(|xml| {
+                        nic.addresses.iter().try_for_each(|address| text(xml, "bc:address", &[], &address.to_string()))
+                    })?;
                 }
                 Ok(())
             },

@@ -100,7 +100,7 @@ fn breaking(rule: Rule) -> Denial {
             host.ask(&start(false))
         }
         Rule::FactMissing => Host::new().ask_with(&Facts::default(), &define(definition())),
-        // Not by any definition within today's limits (xml::tests holds that), so the bound itself is asked.
+        // Not by any definition within today's limits (tests/golden.rs holds that), so the bound itself is asked.
         Rule::XmlTooLarge => return judge::bounded(&web(), None).unwrap_err(),
     };
     result.unwrap_err()
