@@ -1,1 +1,141 @@
-//! (daemon)
+//! `bcd node`: puts the parts together, and takes them apart without touching a guest.
+//!
+//! Room: `node`. Invariants: it never runs as root or with a capability; one node per `data_dir`; once it is up, an
+//! outage of the helper or of libvirt never ends it; ending it, by signal or by crash, leaves every guest as it is.
+//!
+//! ```text
+//! configuration ─> sandbox ─> data_dir locked and prepared ─> kept document ─> converger ─> API, watched file ─> ready
+//!                                                                                              SIGTERM, SIGINT ─> end
+//! ```
+use crate::api::caller::Admission;
+use crate::api::events::EventLog;
+use crate::api::{Api, Listener};
+use crate::console::{ConsoleOpener, Consoles};
+use crate::converge::{self, Converger, Parts, Timing};
+use crate::fault::{Fault, FaultKind};
+use crate::helper::Helper;
+use crate::image::Store;
+use crate::layout::Layout;
+use crate::runtime::libvirt_kvm::LibvirtKvm;
+use crate::sandbox;
+use crate::share;
+use bcd_protocol::config::Config;
+use bcd_protocol::id::InstanceId;
+use futures_util::future::BoxFuture;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+mod identity;
+mod notify;
+mod secrets;
+mod service;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+/// The uid that the helper must have.
+const ROOT: u32 = 0;
+/// Threads that await. Two, so that one busy with TLS or hashing does not hold up the API.
+const WORKERS: usize = 2;
+/// Threads that work on files at once; more wait in a queue.
+const FILE_THREADS: usize = 8;
+
+/// Runs the node until it is told to end. Blocking; starts its own threads, so call it from a process that has none.
+///
+/// # Errors
+/// `Denied` as root or with a capability, `Unavailable` when `data_dir` is not there, not its own, or another node's;
+/// `InvalidSpec` for a configuration or a kept document that cannot be read; `Unsupported` when the host cannot share
+/// files by ACL, or when the whole sandbox is required and cannot be had.
+pub fn run(configuration: &Path) -> Result<(), Fault> {
+    let config = read_config(configuration)?;
+    identity::check()?;
+    let layout = Layout::new(config.data_dir.as_path());
+    let _lock = identity::lock(&layout)?;
+    // Before any thread is started: threads that are there already would stay outside.
+    sandbox::enter(&config)?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(FILE_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|e| Fault::because(FaultKind::Internal, "the node's threads cannot be started", e))?
+        .block_on(serve(config, layout))
+}
+
+/// Reads the configuration. Who may write it is checked by the helper, which enforces what it says.
+fn read_config(path: &Path) -> Result<Config, Fault> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Fault::because(FaultKind::InvalidSpec, format!("configuration {} cannot be read", path.display()), e)
+    })?;
+    Config::parse(&text)
+        .map_err(|e| Fault::because(FaultKind::InvalidSpec, format!("configuration {}", path.display()), e))
+}
+
+async fn serve(config: Config, layout: Layout) -> Result<(), Fault> {
+    let ended = |e| Fault::because(FaultKind::Internal, "signals cannot be waited for", e);
+    let mut terminate = signal(SignalKind::terminate()).map_err(ended)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ended)?;
+    share::prepare(&layout)?;
+    let kept = converge::load(&layout)?;
+    let node = start(&config, layout, kept)?;
+    let listener = Listener::bind(config.node.api.as_path())?;
+    let api = Api::new(Arc::new(node.clone()));
+    let api = tokio::spawn(listener.serve(api, Admission::of_this_process()));
+    let file = config
+        .node
+        .spec
+        .as_ref()
+        .map(|path| tokio::spawn(watch::follow(path.as_path().to_owned(), node.converger().clone())));
+    info!(version = env!("CARGO_PKG_VERSION"), api = %config.node.api, "node is up");
+    let watchdog = notify::ready(node.converger().clone());
+    tokio::select! {
+        _ = terminate.recv() => info!("told to end by SIGTERM"),
+        _ = interrupt.recv() => info!("told to end by SIGINT"),
+    }
+    notify::stopping();
+    for task in [Some(api), file, watchdog].into_iter().flatten() {
+        task.abort();
+    }
+    node.converger().stop().await;
+    info!("node ends; guests go on");
+    Ok(())
+}
+
+/// Puts the node's parts together and starts to converge.
+fn start(config: &Config, layout: Layout, kept: Option<crate::spec::NodeSpec>) -> Result<service::Node, Fault> {
+    let helper = Helper::connect(config.helper.socket.as_path(), ROOT);
+    let runtime = Arc::new(LibvirtKvm::start(&config.libvirt.uri)?);
+    let events = EventLog::default();
+    let parts = Parts {
+        images: Store::open(&layout, &config.node.images)?,
+        user_data: Arc::new(secrets::Directory::new(config.node.secrets.as_path())),
+        consoles: Consoles::new(&layout, Arc::new(HelperConsoles(helper.clone()))),
+        events: events.clone(),
+        helper,
+        runtime,
+        layout,
+        timing: Timing::default(),
+    };
+    let consoles = parts.consoles.clone();
+    let (converger, task) = Converger::start(parts, kept);
+    tokio::spawn(async move {
+        if let Err(error) = task.await {
+            warn!(%error, "the converger ended by a defect: the node ends, to be started again");
+            std::process::exit(70);
+        }
+    });
+    Ok(service::Node::new(converger, events, consoles))
+}
+
+/// Consoles come from the helper.
+#[derive(Debug)]
+struct HelperConsoles(Helper);
+
+impl ConsoleOpener for HelperConsoles {
+    fn open<'a>(&'a self, instance: &'a InstanceId) -> BoxFuture<'a, Result<OwnedFd, Fault>> {
+        Box::pin(self.0.console(instance))
+    }
+}

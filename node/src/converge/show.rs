@@ -1,0 +1,152 @@
+//! The status of the node and its instances, put together from what the actor knows.
+//!
+//! Room: `node`. Reading only.
+use super::work::Work;
+use crate::helper::Reach as HelperReach;
+use crate::observe::Observer;
+use crate::plan::{Desired, DomainView, LIBVIRT_KVM};
+use crate::runtime::Reach as RuntimeReach;
+use crate::spec::{Instance, RuntimeId};
+use crate::status::{DriverKind, HelperStatus, InstanceStatus, Link, NicStatus, NodeStatus, RuntimeStatus, SpecStatus};
+use bcd_protocol::definition::Definition;
+use bcd_protocol::id::InstanceId;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the status is made of.
+pub(super) struct Sources<'a> {
+    pub(super) observer: &'a Observer,
+    pub(super) desired: Option<&'a Desired>,
+    pub(super) works: &'a BTreeMap<InstanceId, Work>,
+    pub(super) spec: &'a SpecStatus,
+    pub(super) helper: &'a HelperReach,
+    pub(super) runtime: &'a RuntimeReach,
+}
+
+/// The whole status.
+pub(super) fn node(sources: &Sources<'_>) -> NodeStatus {
+    let runtimes: Vec<_> = sources.observer.runtimes().iter().map(|id| runtime(id, sources.runtime)).collect();
+    let labels = runtimes.iter().map(|r| (format!("bc.dev/driver.{}", r.driver.as_str()), "true".to_owned())).collect();
+    // A domain of ours whose record was not read yet is not foreign.
+    let in_work = |name: &str| {
+        let id = name.strip_prefix("bcd-").and_then(|id| InstanceId::parse(id).ok());
+        id.is_some_and(|id| sources.works.get(&id).is_some_and(|w| w.running.is_some()))
+    };
+    NodeStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        helper: helper(sources.helper),
+        spec: sources.spec.clone(),
+        runtimes,
+        labels,
+        unreadable: sources.observer.unreadable(),
+        instances: instances(sources),
+        foreign: sources.observer.foreign().iter().filter(|d| !in_work(&d.name)).cloned().collect(),
+    }
+}
+
+fn helper(reach: &HelperReach) -> HelperStatus {
+    match reach {
+        HelperReach::Up { package, .. } => {
+            HelperStatus { state: Link::Connected, version: Some(package.to_string()), message: None }
+        }
+        HelperReach::Down { reason } => {
+            HelperStatus { state: Link::Unreachable, version: None, message: Some(reason.to_string()) }
+        }
+    }
+}
+
+fn runtime(id: &RuntimeId, reach: &RuntimeReach) -> RuntimeStatus {
+    let (state, message) = match reach {
+        RuntimeReach::Up => (Link::Connected, None),
+        RuntimeReach::Down { reason } => (Link::Unreachable, Some(reason.to_string())),
+    };
+    RuntimeStatus {
+        driver: id.clone(),
+        kind: DriverKind::Runtime,
+        state,
+        version: None,
+        capabilities: Vec::new(),
+        message,
+    }
+}
+
+fn instances(sources: &Sources<'_>) -> Vec<InstanceStatus> {
+    let observer = sources.observer;
+    let mut ids: BTreeSet<&InstanceId> = observer.records().keys().collect();
+    ids.extend(sources.desired.into_iter().flat_map(|d| d.iter().map(|(id, _)| id)));
+    // Leftover directories, and instances whose record is gone while their files are being removed.
+    ids.extend(observer.file_owners());
+    let Ok(fallback) = RuntimeId::parse(LIBVIRT_KVM) else { return Vec::new() };
+    ids.into_iter().map(|id| instance(id, sources, &fallback)).collect()
+}
+
+fn instance(id: &InstanceId, sources: &Sources<'_>, fallback: &RuntimeId) -> InstanceStatus {
+    let wanted = sources.desired.and_then(|d| d.instance(id));
+    let record = sources.observer.records().get(id);
+    let definition = record.map(|r| &r.definition);
+    let work = sources.works.get(id);
+    let DomainView { state, stop_reason } = sources.observer.state(id);
+    let nics = nics(id, wanted, definition);
+    InstanceStatus {
+        id: id.clone(),
+        allocation: definition.map(|d| &d.allocation).or_else(|| wanted.map(|w| &w.allocation)).cloned(),
+        state,
+        stop_reason,
+        desired: wanted.map(|w| w.desired_state),
+        runtime: wanted.map_or_else(|| fallback.clone(), |w| w.runtime.clone()),
+        vcpus: definition.map(|d| d.vcpus).or_else(|| wanted.map(|w| w.vcpus)).map(|v| v.get()),
+        memory_bytes: definition.map(|d| d.memory).or_else(|| wanted.map(|w| w.memory_bytes)).map(|m| m.get()),
+        disk_bytes: definition.map(|d| d.disk).or_else(|| wanted.map(|w| w.disk_bytes)).map(|d| d.get()),
+        image_sha256: definition.map(|d| d.image.sha256).or_else(|| wanted.map(|w| w.image.sha256)),
+        addresses: nics.iter().flat_map(|n| n.addresses.iter().copied()).collect(),
+        nics,
+        gpus: Vec::new(),
+        volumes: Vec::new(),
+        uuid: record.map(|r| r.uuid),
+        uid: record.map(|r| r.uid),
+        doing: work.and_then(|w| w.running.as_ref()).and_then(|r| r.doing.shown()),
+        last_error: work.and_then(|w| w.error.clone()),
+    }
+}
+
+/// The NICs as defined; as wanted while nothing is defined yet.
+fn nics(id: &InstanceId, wanted: Option<&Instance>, definition: Option<&Definition>) -> Vec<NicStatus> {
+    let count = definition.map_or_else(|| wanted.map_or(0, |w| w.nics.len()), |d| d.nics.len());
+    if count == 0 {
+        return Vec::new();
+    }
+    let stem = tap_stem(id);
+    let tap = |index: usize| format!("{stem}n{index}");
+    match (definition, wanted) {
+        (Some(definition), _) => definition
+            .nics
+            .iter()
+            .enumerate()
+            .map(|(i, n)| NicStatus {
+                tap: tap(i),
+                bridge: n.bridge.clone(),
+                mac: n.mac,
+                addresses: n.addresses.to_vec(),
+            })
+            .collect(),
+        (None, Some(wanted)) => wanted
+            .nics
+            .iter()
+            .enumerate()
+            .map(|(i, n)| NicStatus {
+                tap: tap(i),
+                bridge: n.bridge.clone(),
+                mac: n.mac,
+                addresses: n.addresses.to_vec(),
+            })
+            .collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
+/// What an instance's host interfaces are called, less the index; the helper derives the same.
+fn tap_stem(id: &InstanceId) -> String {
+    let digest = Sha256::digest(id.as_str());
+    let hex: String = digest.iter().take(5).map(|b| format!("{b:02x}")).collect();
+    format!("bc{hex}")
+}

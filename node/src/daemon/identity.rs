@@ -1,0 +1,123 @@
+//! Who the node may be, and that it is the only one for its `data_dir`.
+//!
+//! Room: `node`.
+use crate::fault::{Fault, FaultKind};
+use crate::layout::Layout;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+
+/// Refuses to go on as root or with a capability: nothing in the node needs either, and a node that has them makes the
+/// helper's checks worthless.
+pub(super) fn check() -> Result<(), Fault> {
+    let status = fs::read_to_string("/proc/self/status")
+        .map_err(|e| Fault::because(FaultKind::Internal, "/proc/self/status cannot be read", e))?;
+    judge(&status)
+}
+
+fn judge(status: &str) -> Result<(), Fault> {
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+            .ok_or_else(|| Fault::new(FaultKind::Internal, format!("/proc/self/status has no {name}")))
+    };
+    if field("Uid")?.split_whitespace().any(|uid| uid == "0") {
+        return Err(Fault::new(
+            FaultKind::Denied,
+            "bcd node does not run as root: start it as the configured node_user (the unit does; by hand: \
+             setpriv --reuid bcd --regid bcd --init-groups --inh-caps=-all bcd node)",
+        ));
+    }
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        let found = field(set)?;
+        if found.bytes().any(|digit| digit != b'0') {
+            return Err(Fault::new(
+                FaultKind::Denied,
+                format!("bcd node does not run with capabilities, and {set} is {found}: start it without any"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Locks `data_dir` for this process, for as long as the answer lives.
+pub(super) fn lock(layout: &Layout) -> Result<Flock<File>, Fault> {
+    let fault = |what: String, error| Fault::because(FaultKind::Unavailable, what, error);
+    let (root, directory) = (layout.root(), layout.node());
+    let meta = fs::symlink_metadata(root).map_err(|e| {
+        fault(format!("data_dir {} is not there: make it, owned by the node's user, mode 0710", root.display()), e)
+    })?;
+    let own = nix::unistd::geteuid().as_raw();
+    if !meta.is_dir() || meta.uid() != own {
+        return Err(Fault::new(
+            FaultKind::Unavailable,
+            format!("data_dir {} is not a directory of uid {own}, the node's user: change its owner", root.display()),
+        ));
+    }
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(fault(format!("{} cannot be made", directory.display()), error)),
+    }
+    let path = directory.join("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path)
+        .map_err(|e| fault(format!("{} cannot be opened", path.display()), e))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, error)| fault(format!("another node works on {}: stop it first", root.display()), error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "Name:\tbcd\nUid:\t990\t990\t990\t990\nCapInh:\t0000000000000000\nCapPrm:\t0000000000000000\n\
+                         CapEff:\t0000000000000000\nCapBnd:\t000001ffffffffff\nCapAmb:\t0000000000000000\n";
+
+    #[test]
+    fn a_plain_user_is_fine_whatever_its_bounding_set() {
+        judge(PLAIN).expect("fine");
+    }
+
+    #[test]
+    fn root_in_any_of_the_four_uids_is_refused() {
+        for uids in ["0\t990\t990\t990", "990\t0\t990\t990", "990\t990\t0\t990", "990\t990\t990\t0"] {
+            let fault = judge(&PLAIN.replace("990\t990\t990\t990", uids)).expect_err(uids);
+            assert_eq!(fault.kind(), FaultKind::Denied);
+        }
+    }
+
+    #[test]
+    fn each_capability_set_but_the_bounding_set_must_be_empty() {
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            let from = format!("{set}:\t0000000000000000");
+            let fault = judge(&PLAIN.replace(&from, &format!("{set}:\t0000000000001000"))).expect_err(set);
+            assert!(fault.chain().contains(set), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_second_node_on_one_data_dir_is_refused_until_the_first_ends() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let layout = Layout::new(dir.path());
+        let first = lock(&layout).expect("locked");
+        assert!(lock(&layout).expect_err("twice").chain().contains("another node"));
+        drop(first);
+        lock(&layout).expect("locked again");
+    }
+
+    #[test]
+    fn a_data_dir_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).expect("a link");
+        assert!(lock(&Layout::new(&link)).expect_err("a link").chain().contains("is not a directory"));
+    }
+}
