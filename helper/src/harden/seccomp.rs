@@ -49,6 +49,8 @@ const FILES: &[i64] = &[
     libc::SYS_unlinkat,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
+    // The lock on the ledger is given back at the end.
+    libc::SYS_flock,
 ];
 
 /// Peers and libvirt's socket. `socket` is restricted to unix sockets below.

@@ -88,7 +88,7 @@ pub(crate) fn about_values() -> Vec<Attack> {
         }),
         attack("an interface with one of the instance's tap names", rule("tap-exists"), |w| {
             let tap = bcd_policy::TapName::of(&id("idle"), 0).to_string();
-            files::run("ip", &["link", "add", &tap, "type", "dummy"]);
+            files::run("ip", &["link", "add", &tap, "type", "bridge"]);
             let met = w.ask(&start("idle", false));
             files::run("ip", &["link", "del", &tap]);
             met
