@@ -162,10 +162,10 @@ fn document(format: Format, text: &str) -> Document {
 }
 
 fn problem(error: ClientError) -> (u16, ProblemKind, String) {
-    match error {
-        ClientError::Refused { status, problem } => (status.as_u16(), problem.kind, problem.message),
-        other => panic!("{other:?} is no problem the node told"),
-    }
+    let ClientError::Refused { status, problem } = error else {
+        panic!("{error:?} is no problem the node told");
+    };
+    (status.as_u16(), problem.kind, problem.message)
 }
 
 /// Sends bytes as they are and reads until the node closes.
@@ -436,7 +436,10 @@ fn every_reference_of_the_openapi_document_leads_somewhere() {
                 }
             }
             serde_json::Value::Array(items) => items.iter().for_each(|item| references(item, found)),
-            _ => {}
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::String(_) => {}
         }
     }
     let document = openapi::document();

@@ -10,10 +10,12 @@ use crate::spec::parse::DOCUMENT_BYTES;
 use bcd_protocol::config::{self, Config};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
 impl Global {
     /// The client of the node that is meant.
@@ -75,10 +77,17 @@ pub(super) fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>)
     runtime.block_on(command)
 }
 
-/// Runs the node.
+/// Runs the node until it is told to end.
 pub(super) fn node(global: &Global) -> Result<ExitCode, Failure> {
-    let _config = global.config()?;
-    Err(Failure::new("the daemon is not wired yet"))
+    let filter = EnvFilter::builder()
+        .with_default_directive(LevelFilter::INFO.into())
+        .with_env_var("BCD_LOG")
+        .from_env()
+        .map_err(|e| Failure::because("BCD_LOG is not usable", &e).code(USAGE))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(io::stderr);
+    log.with_ansi(io::stderr().is_terminal()).init();
+    crate::daemon::run(&global.config)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Tells what this host can run.
