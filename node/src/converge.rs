@@ -20,11 +20,9 @@ use crate::image::Store;
 use crate::layout::Layout;
 use crate::plan::POWER_OFF_SECONDS;
 use crate::runtime::Runtime;
-use crate::seed::UserData;
 use crate::spec::NodeSpec;
 use crate::status::{NodeStatus, SpecSource};
-use bcd_protocol::id::AllocationId;
-use futures_util::future::BoxFuture;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -53,23 +51,14 @@ pub struct Parts {
     pub runtime: Arc<dyn Runtime>,
     /// Base images.
     pub images: Store,
-    /// User data.
-    pub user_data: Arc<dyn UserDataSource>,
+    /// The directory of user data, by allocation.
+    pub secrets: PathBuf,
     /// Consoles.
     pub consoles: Consoles,
     /// Events.
     pub events: EventLog,
     /// How long things may take.
     pub timing: Timing,
-}
-
-/// Where user data comes from.
-pub trait UserDataSource: Send + Sync + 'static {
-    /// The user data of one allocation; `None`: it has none. Asked only when a seed is to be written.
-    ///
-    /// # Errors
-    /// A fault when there is some and it cannot be had.
-    fn user_data<'a>(&'a self, allocation: &'a AllocationId) -> BoxFuture<'a, Result<Option<UserData>, Fault>>;
 }
 
 /// How long things may take. The default is what operators get; tests use shorter ones.

@@ -30,7 +30,6 @@ use tracing::{info, warn};
 
 mod identity;
 mod notify;
-mod secrets;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -111,7 +110,7 @@ fn start(config: &Config, layout: Layout, kept: Option<crate::spec::NodeSpec>) -
     let events = EventLog::default();
     let parts = Parts {
         images: Store::open(&layout, &config.node.images)?,
-        user_data: Arc::new(secrets::Directory::new(config.node.secrets.as_path())),
+        secrets: config.node.secrets.as_path().to_owned(),
         consoles: Consoles::new(&layout, Arc::new(HelperConsoles(helper.clone()))),
         events: events.clone(),
         helper,

@@ -5,7 +5,7 @@
 //! way ends with `Unavailable`, and the caller plans again from what it then observes.
 //!
 //! ```text
-//! Down ── connect, peer is root, Hello ──> Up ── end of file, malformed reply ──> Down (backoff 50 ms .. 5 s)
+//! Down ── connect, peer is root, Hello ──> Up ── end of file, malformed reply ──> Down (backoff 50 ms .. 1 s)
 //! ```
 use crate::fault::{Fault, FaultKind};
 use bcd_protocol::definition::Definition;

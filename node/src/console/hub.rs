@@ -2,7 +2,7 @@
 //!
 //! Room: `node`. Two locks, never held across an await: `shared` for moments, `store` by blocking threads while they
 //! read or write files. The reader takes `shared` alone, so a slow disk never holds up a guest: past
-//! [`PENDING_BYTES`] the oldest output that waits is counted as left out. The order is always `store`, then `shared`.
+//! [`PENDING_BYTES`] its output is counted as left out instead. The order is always `store`, then `shared`.
 use super::pty::Pty;
 use super::session::{InputRefused, Queue, Session, notice};
 use super::store::{PART_BYTES, Store};
@@ -10,21 +10,15 @@ use super::{Attach, Boot, ConsoleOpener, VIEWERS};
 use crate::fault::{Fault, FaultKind};
 use bcd_protocol::id::InstanceId;
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// Output that may wait for the disk: as much as the latest part that is kept.
+/// Output that may wait for the disk.
 const PENDING_BYTES: usize = 1024 * 1024;
-/// Output is written to disk this long after its first byte, for a boot prints letter by letter, or once there is
-/// [`WRITE_BYTES`] of it.
+/// Output is written to disk this long after its first byte: a boot prints letter by letter.
 const WRITE_DELAY: Duration = Duration::from_millis(100);
-/// As much output is written at once.
-const WRITE_BYTES: usize = 128 * 1024;
-/// After as much output the others on this thread have their turn: viewers must get to read.
-const TURN_BYTES: usize = 64 * 1024;
 /// Bytes read at once.
 const READ_BYTES: usize = 16 * 1024;
 /// Pieces of input that may wait for a guest that takes none.
@@ -43,8 +37,6 @@ pub(super) struct Hub {
     shared: Mutex<Shared>,
     /// There is output for the disk.
     unwritten: Notify,
-    /// There is much of it.
-    crowded: Notify,
     input: mpsc::Sender<(u64, Bytes)>,
     /// The other end of `input`, taken by whichever run is reading.
     typed: tokio::sync::Mutex<mpsc::Receiver<(u64, Bytes)>>,
@@ -54,7 +46,7 @@ pub(super) struct Hub {
 #[derive(Debug, Default)]
 struct Shared {
     run: Option<Run>,
-    pending: VecDeque<u8>,
+    pending: Vec<u8>,
     lost: u64,
     viewers: Vec<Viewer>,
     writer: Option<u64>,
@@ -83,7 +75,6 @@ impl Hub {
             store: Arc::new(Mutex::new(Store::new(dir, PART_BYTES))),
             shared: Mutex::default(),
             unwritten: Notify::new(),
-            crowded: Notify::new(),
             input,
             typed: tokio::sync::Mutex::new(typed),
             connected: watch::Sender::new(false),
@@ -148,10 +139,12 @@ impl Hub {
             let id = shared.join(attach, &queue);
             (id, std::mem::take(&mut shared.pending), std::mem::take(&mut shared.lost))
         };
-        let written = write_out(&mut store, pending, lost);
+        let written = write_out(&mut store, &pending, lost);
         let backlog = written.and_then(|()| store.backlog()).unwrap_or_else(|error| {
             tracing::warn!(instance = %self.instance, %error, "console backlog cannot be read");
-            notice("the backlog cannot be read; the node's log says why")
+            let mut instead = notice("the backlog cannot be read; the node's log says why");
+            instead.extend_from_slice(&pending);
+            instead
         });
         Ok(Session::new(Arc::clone(self), id, backlog, queue))
     }
@@ -251,12 +244,7 @@ impl Hub {
     ) -> std::io::Result<()> {
         let mut buffer = vec![0_u8; READ_BYTES];
         let mut out = Bytes::new();
-        let mut turn = 0_usize;
         loop {
-            if turn >= TURN_BYTES {
-                turn = 0;
-                tokio::task::yield_now().await;
-            }
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|s| *s) => {
@@ -271,10 +259,7 @@ impl Hub {
                 }
                 count = pty.read(&mut buffer) => match buffer.get(..count?) {
                     None | Some([]) => return Ok(()),
-                    Some(bytes) => {
-                        turn = turn.saturating_add(bytes.len());
-                        self.deliver(bytes);
-                    }
+                    Some(bytes) => self.deliver(bytes),
                 },
                 count = pty.write(&out), if !out.is_empty() => {
                     out = out.slice(count?.min(out.len())..);
@@ -291,17 +276,14 @@ impl Hub {
 
     fn deliver(&self, bytes: &[u8]) {
         let mut shared = self.shared();
-        shared.pending.extend(bytes);
-        let over = shared.pending.len().saturating_sub(PENDING_BYTES);
-        shared.pending.drain(..over);
-        shared.lost = shared.lost.saturating_add(over as u64);
-        let crowded = shared.pending.len() >= WRITE_BYTES;
+        if shared.pending.len().saturating_add(bytes.len()) <= PENDING_BYTES {
+            shared.pending.extend_from_slice(bytes);
+        } else {
+            shared.lost = shared.lost.saturating_add(bytes.len() as u64);
+        }
         shared.tell(bytes);
         drop(shared);
         self.unwritten.notify_one();
-        if crowded {
-            self.crowded.notify_one();
-        }
     }
 
     /// Writes pending output to disk until the run is over and all is written.
@@ -313,18 +295,14 @@ impl Hub {
                 _ = over.wait_for(|o| *o) => true,
             };
             if !last {
-                tokio::select! {
-                    () = self.crowded.notified() => {}
-                    () = tokio::time::sleep(WRITE_DELAY) => {}
-                    _ = over.wait_for(|o| *o) => {}
-                }
+                let _ = tokio::time::timeout(WRITE_DELAY, over.wait_for(|o| *o)).await;
             }
             let (pending, lost) = {
                 let mut shared = self.shared();
                 (std::mem::take(&mut shared.pending), std::mem::take(&mut shared.lost))
             };
             let store = Arc::clone(&self.store);
-            let wrote = tokio::task::spawn_blocking(move || write_out(&mut lock(&store), pending, lost)).await;
+            let wrote = tokio::task::spawn_blocking(move || write_out(&mut lock(&store), &pending, lost)).await;
             match wrote {
                 Ok(Err(error)) if !failing => {
                     failing = true;
@@ -379,9 +357,12 @@ fn lock(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_out(store: &mut Store, mut pending: VecDeque<u8>, lost: u64) -> std::io::Result<()> {
+fn write_out(store: &mut Store, pending: &[u8], lost: u64) -> std::io::Result<()> {
+    if !pending.is_empty() {
+        store.append(pending)?;
+    }
     if lost > 0 {
         store.lose(lost)?;
     }
-    if pending.is_empty() { Ok(()) } else { store.append(pending.make_contiguous()) }
+    Ok(())
 }

@@ -12,7 +12,8 @@ use crate::fault::{Fault, FaultKind};
 use crate::image::BaseImage;
 use crate::observe::look_at;
 use crate::plan::{DomainView, Fingerprint, InstanceFiles, Step};
-use crate::seed::{self, SeedInput, SeedNic};
+use crate::secret;
+use crate::seed::{self, SeedInput, SeedNic, UserData};
 use crate::share;
 use crate::spec::Instance;
 use crate::status::{InstanceState, Progress, ProgressUnit};
@@ -220,7 +221,8 @@ impl Task {
 
     async fn write_seed(&mut self) -> Result<(), Fault> {
         let (instance, ..) = self.wanted.as_ref().ok_or_else(unwanted)?;
-        let user_data = self.parts.user_data.user_data(&instance.allocation).await?;
+        let allocation = instance.allocation.clone();
+        let secret = self.blocking(move |parts, _| secret::user_data(&parts.secrets, &allocation)).await?;
         let nics = instance.nics.iter().map(|nic| SeedNic {
             mac: nic.mac,
             addresses: nic.addresses.to_vec(),
@@ -231,7 +233,7 @@ impl Task {
             instance: self.id.clone(),
             hostname: instance.hostname.clone(),
             nics: nics.collect(),
-            user_data,
+            user_data: secret.map(|s| UserData::new(s.expose().to_vec())),
         };
         seed::write(&self.parts.layout, &input).await?;
         // The file is new: whoever could read the old one cannot read this one yet.

@@ -122,7 +122,7 @@ async fn look(path: &Path, converger: &Converger, seen: &mut Option<Version>, te
     }
 }
 
-/// The file's text, unless it is the version `known`.
+/// The file's text, unless it is the version `known` or is not there: a file to come is no fault.
 fn read(path: &Path, known: Option<&Version>) -> Result<Option<(Version, String)>, Fault> {
     let fault = |error: io::Error| {
         Fault::because(FaultKind::Unavailable, format!("document {} cannot be read", path.display()), error)

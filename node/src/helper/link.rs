@@ -25,7 +25,7 @@ use tracing::{debug, info, warn};
 /// First wait before connecting again; doubles up to [`BACKOFF_MOST`].
 const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 /// Longest wait before connecting again: a helper that comes back is used within this time.
-const BACKOFF_MOST: Duration = Duration::from_secs(5);
+const BACKOFF_MOST: Duration = Duration::from_secs(1);
 /// Room for control messages: one descriptor needs 24 bytes; a peer that sends more is seen by the truncation flag or
 /// by the count.
 const CONTROL_WORDS: usize = 16;
