@@ -26,6 +26,8 @@ mod describe;
 mod desired;
 mod guard;
 mod judge;
+#[cfg(test)]
+mod tests;
 pub use describe::describe;
 pub use desired::{Desired, Fingerprint, LIBVIRT_KVM, Wanted};
 pub use guard::{Deletions, deletions};
