@@ -14,6 +14,7 @@ pub const URI: &str = "qemu:///system";
 /// When libvirtd does not answer.
 #[must_use]
 pub fn connect() -> Connect {
+    virt::error::clear_error_callback();
     Connect::open(Some(URI)).expect("libvirtd answers at qemu:///system: run tests/run real")
 }
 
