@@ -87,7 +87,8 @@ pub(super) async fn run(parts: Parts, job: Job) -> Outcome {
         image: job.record.as_ref().map(|r| r.definition.image),
         uid: job.record.as_ref().map(|r| r.uid),
         shared: files.shared,
-        made_for: files.made_for,
+        // Behind a record a guest may have run on them: when it is gone they are leftovers.
+        made_for: files.made_for.filter(|_| job.record.is_none()),
         base: None,
         parts,
         id: job.id,

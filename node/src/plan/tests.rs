@@ -540,6 +540,7 @@ fn a_thousand_unchanged_instances_are_planned_in_a_few_milliseconds() {
         })
         .min()
         .expect("twenty runs");
-    // Unoptimised; a release build takes under a quarter of a millisecond.
+    eprintln!("fastest of twenty: {fastest:?}");
+    // An unoptimised build on a busy machine; what counts is that it stays far below one look at libvirt.
     assert!(fastest < std::time::Duration::from_millis(10), "{fastest:?}");
 }
