@@ -29,11 +29,14 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The status is built at most this share of the time: a thousand instances cost a millisecond or two.
 const PUBLISH_SHARE: u32 = 20;
 
+/// What the definitions of foreign domains say.
+type Described = HashMap<DomainUuid, Arc<Details>>;
+
 /// Work beside the actor, of which at most one of each kind is under way.
 #[derive(Default)]
 struct Beside {
     fetch: Option<(u64, JoinHandle<Fetched>)>,
-    details: Option<JoinHandle<Result<HashMap<DomainUuid, Arc<Details>>, Fault>>>,
+    details: Option<JoinHandle<Result<Described, Fault>>>,
     files: Option<JoinHandle<Result<Found, Fault>>>,
 }
 

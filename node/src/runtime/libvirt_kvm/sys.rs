@@ -155,16 +155,25 @@ impl Session {
         &self.connect
     }
 
-    /// Visits every domain: one call to the daemon, nothing allocated per domain on this side but by libvirt's own
-    /// decoder.
-    pub(super) fn for_each_domain(&self, mut visit: impl FnMut(Row<'_>)) -> Result<usize, Error> {
+    /// Makes the bulk call and lets go of its answer: what a pass is measured against.
+    pub(super) fn bulk_call(&self) -> Result<usize, Error> {
+        self.stats().map(|(_, count)| count)
+    }
+
+    fn stats(&self) -> Result<(Stats, usize), Error> {
         let mut first: *mut sys::virDomainStatsRecordPtr = std::ptr::null_mut();
         // SAFETY: the connection is open; `first` is written with a list that `Stats` frees, or left alone on error.
         let count = unsafe {
             sys::virConnectGetAllDomainStats(self.connect.as_ptr(), sys::VIR_DOMAIN_STATS_STATE, &raw mut first, 0)
         };
         let count = usize::try_from(count).map_err(|_| Error::last_error())?;
-        let stats = Stats(first);
+        Ok((Stats(first), count))
+    }
+
+    /// Visits every domain: one call to the daemon, nothing allocated per domain on this side but by libvirt's own
+    /// decoder.
+    pub(super) fn for_each_domain(&self, mut visit: impl FnMut(Row<'_>)) -> Result<usize, Error> {
+        let (stats, count) = self.stats()?;
         for index in 0..count {
             // SAFETY: the list has `count` entries, each a valid record until `stats` is dropped.
             let record = unsafe { &**stats.0.add(index) };
