@@ -12,6 +12,7 @@ use crate::serve;
 use crate::sys;
 use crate::trust::{self, Untrusted};
 use bcd_protocol::config::{Config, InvalidConfig};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{User, geteuid};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,7 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
     if !geteuid().is_root() {
         return Err(StartError::NotRoot(geteuid().as_raw()));
     }
+    ending_signals().thread_block().map_err(std::io::Error::from)?;
     sys::one_allocator_arena();
     umask(Mode::from_bits_truncate(0o077));
     harden::limits()?;
@@ -104,6 +106,10 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
         state_dir: config.helper.state_dir.as_path().to_owned(),
         socket_dir: harden::parent(config.helper.socket.as_path()),
     };
+    match sys::give_back_startup_pages() {
+        Ok(bytes) => tracing::debug!(bytes, "pages of libraries given back"),
+        Err(cause) => tracing::debug!(%cause, "pages of libraries stay"),
+    }
     harden::enter(&reachable, config.helper.require_sandbox)?.log();
     libvirt::start_events().map_err(StartError::Libvirt)?;
     let (socket, bound) = listening.into_parts();
@@ -122,6 +128,12 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
         bound.remove();
     }
     Ok(ended?)
+}
+
+/// The signals that tell the helper to stop. They wait from the start until someone listens to them, so that one that
+/// comes early still ends the helper in good order.
+pub(crate) fn ending_signals() -> SigSet {
+    [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
 }
 
 fn node_user(config: &Config) -> Result<User, StartError> {

@@ -110,6 +110,7 @@ pub(crate) async fn run(helper: Arc<Helper>, socket: OwnedFd) -> std::io::Result
     let mut listener = UnixSeqpacketListener::try_from(socket)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    crate::daemon::ending_signals().thread_unblock()?;
     let (stop, stopping) = watch::channel(false);
     let places = Arc::new(Places::default());
     let start = Instant::now();

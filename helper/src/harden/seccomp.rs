@@ -9,6 +9,9 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+mod tests;
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Reading, writing, waiting.
