@@ -104,7 +104,7 @@ fn some_bytes_are_written_out_by_hand() {
 #[test]
 fn the_fuzzers_begin_with_the_pinned_bytes() {
     for (folder, vectors) in [("decode_request", requests()), ("decode_reply", replies())] {
-        let folder = here("fuzz/seeds").join(folder);
+        let folder = here("fuzz/corpus").join(folder);
         if blessing() {
             std::fs::create_dir_all(&folder).unwrap();
         }
@@ -120,6 +120,8 @@ fn the_fuzzers_begin_with_the_pinned_bytes() {
         let there: BTreeSet<_> = std::fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            // A fuzzer adds what it finds, named by its SHA-1.
+            .filter(|name| name.len() != 40)
             .collect();
         assert_eq!(there, names, "{}", folder.display());
     }
