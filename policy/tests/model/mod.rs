@@ -1,0 +1,501 @@
+//! bcd-helper's pipeline on a modelled host, driven by arbitrary bytes: requests of a hostile node, failures, crashes at
+//! every point, restarts, and what administrators do behind bcd's back.
+//!
+//! Room: `policy`, model tests; `policy/fuzz` includes it by path. After every step these hold:
+//! - no uid, UUID, tap or (bridge, MAC) is granted or runs twice, and no effect names a domain that bcd did not make;
+//! - every domain that bcd made has a record, whatever was lost between intent, effect and outcome;
+//! - exactly what an independent model grants is granted, and what is granted again changes nothing;
+//! - no disk is ever told to shrink;
+//! - the ledger loads, and every unfinished record is settled as soon as libvirt answers.
+//!
+//! A call whose outcome was lost may still be in libvirtd's hands: it lands at once, never, or late, up to when the helper
+//! next looks at that domain to decide.
+use bcd_policy::table::{self, Repeat};
+use bcd_policy::{
+    DomainQuestion, Effect, Facts, FileFact, Grant, Outcome, Peer, Record, RecordChange, Records, Setting, TapName,
+    decide, questions, reconcile,
+};
+use bcd_protocol::config::Config;
+use bcd_protocol::definition::{Addresses, Definition, ImageFormat, ImageRef, Nic, Nics};
+use bcd_protocol::id::{AllocationId, BridgeName, DomainUuid, InstanceId, Sha256Digest};
+use bcd_protocol::net::MacAddress;
+use bcd_protocol::reply::{FailureKind, Reply};
+use bcd_protocol::request::{Request, Verb};
+use bcd_protocol::size::{DiskBytes, MemoryBytes, Vcpus};
+use claims::{Begun, Claims, End, Host};
+use libvirt::{Domain, Libvirt, Shape};
+use std::collections::BTreeMap;
+
+mod claims;
+mod libvirt;
+
+const NODE: u32 = 990;
+/// The last two have the same tap names.
+const IDS: [&str; 4] = ["a", "b", "vm-117852", "vm-1532487"];
+const MOST_STEPS: usize = 48;
+
+/// Runs the steps that `bytes` spell. Panics where something that must hold does not.
+pub fn run(bytes: &[u8]) {
+    let mut model = Model::new(bytes);
+    for _ in 0..MOST_STEPS {
+        if model.bytes.is_empty() {
+            break;
+        }
+        model.step();
+        model.check();
+    }
+    model.settle_everything();
+}
+
+/// A request whose effect is under way.
+struct Flight {
+    request: Request,
+    grant: Grant,
+}
+
+struct Model<'a> {
+    bytes: &'a [u8],
+    config: Config,
+    /// What the helper remembers, and what is on its disk.
+    records: Records,
+    ledger: BTreeMap<InstanceId, Record>,
+    libvirt: Libvirt,
+    claims: Claims,
+    files: bool,
+    flights: Vec<Flight>,
+    late: Vec<(InstanceId, Effect)>,
+    random: u8,
+    strangers: u8,
+}
+
+impl<'a> Model<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        let mut config = Config::default();
+        config.helper.instance_bridges = vec![bridge("br0"), bridge("br1")];
+        config.helper.max_instances = 3;
+        config.helper.max_vcpus = 2;
+        config.helper.max_disk_bytes = disk(3);
+        Self {
+            bytes,
+            config,
+            records: Records::default(),
+            ledger: BTreeMap::new(),
+            libvirt: Libvirt::default(),
+            claims: Claims::default(),
+            files: true,
+            flights: Vec::new(),
+            late: Vec::new(),
+            random: 0,
+            strangers: 0,
+        }
+    }
+
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.bytes.split_first().unwrap_or((&0, &[]));
+        self.bytes = rest;
+        *first
+    }
+
+    fn instance(&mut self) -> InstanceId {
+        InstanceId::parse(IDS[usize::from(self.byte()) % IDS.len()]).unwrap()
+    }
+
+    fn step(&mut self) {
+        match self.byte() % 16 {
+            0..=8 => {
+                let request = self.request();
+                self.ask(request);
+            }
+            9 => self.finish_first(),
+            10 => self.crash(),
+            11 => self.land(),
+            12 => self.settle(),
+            13 => self.reconfigure(),
+            14 => self.stranger(),
+            _ => self.outside(),
+        }
+    }
+
+    fn request(&mut self) -> Request {
+        let verb = self.byte();
+        let instance = self.instance();
+        match verb % 16 {
+            0 => Request::LibvirtPlan { instance, definition: self.definition() },
+            1..=4 => Request::LibvirtDefine { instance, definition: self.definition() },
+            5 | 6 => Request::LibvirtUndefine { instance },
+            7 => Request::LibvirtStart { instance, paused: true },
+            8 | 9 => Request::LibvirtStart { instance, paused: false },
+            10 => Request::LibvirtShutdown { instance },
+            11 => Request::LibvirtDestroy { instance },
+            12 => Request::LibvirtSuspend { instance },
+            13 => Request::LibvirtResume { instance },
+            14 => Request::LibvirtBlockResize { instance, disk: disk(1 + u64::from(self.byte() % 4)) },
+            _ => match self.byte() % 3 {
+                0 => Request::Console { instance },
+                1 => Request::Records { after: Some(instance), limit: 2 },
+                _ => Request::Hello { version: bcd_protocol::PROTOCOL_VERSION },
+            },
+        }
+    }
+
+    /// Mostly one that may be: each value has one bad choice.
+    fn definition(&mut self) -> Definition {
+        let (sizes, nics) = (self.byte(), self.byte());
+        let count = usize::from(nics % 4).saturating_sub(1);
+        let nics = [nics >> 2, nics >> 5].into_iter().take(count).map(|bits| Nic {
+            bridge: bridge(["br0", "br1", "br0", "br9"][usize::from(bits & 3) % 4]),
+            mac: MacAddress::from_bytes([0x52, 0x54, 0, 0, 0, 1 + (bits >> 2) % 3]).unwrap(),
+            addresses: Addresses::default(),
+        });
+        Definition {
+            allocation: AllocationId::parse("x").unwrap(),
+            vcpus: Vcpus::new(1 + u64::from(sizes & 3) % 3).unwrap(),
+            memory: MemoryBytes::new(64 << 20).unwrap(),
+            disk: disk(1 + u64::from((sizes >> 2) & 3)),
+            image: ImageRef { sha256: Sha256Digest::from_bytes([sizes >> 7; 32]), format: ImageFormat::Raw },
+            nics: Nics::try_from(nics.collect::<Vec<_>>()).unwrap(),
+        }
+    }
+
+    fn setting(&self, uid: u32, greeted: bool) -> Setting<'_> {
+        Setting {
+            config: &self.config,
+            node_uid: NODE,
+            records: &self.records,
+            generation: 0,
+            peer: Peer { uid, pid: 1 },
+            greeted,
+            software: true,
+            package: "0",
+        }
+    }
+
+    fn gather(&self, request: &Request) -> Option<Facts> {
+        let questions = questions(&self.setting(NODE, true), request).ok()?;
+        let file = if self.files { FileFact::Regular { uid: NODE, links: 1, bytes: 1 } } else { FileFact::Other };
+        let exists = |tap: &TapName| self.libvirt.has_interface(tap.as_str());
+        Some(Facts {
+            domain: questions.domain.as_ref().map(|question| self.libvirt.look(question)),
+            files: questions.files.iter().map(|question| (question.role, file)).collect(),
+            taps: Some(questions.taps.into_iter().filter(exists).collect()),
+            random: questions.entropy.then_some([self.random; 16]),
+        })
+    }
+
+    fn ask(&mut self, request: Request) {
+        let instance = request.instance().cloned();
+        if self.flights.iter().any(|flight| flight.request.instance() == instance.as_ref()) {
+            return;
+        }
+        let fate = self.byte();
+        if let Some(instance) = &instance {
+            self.settle_one(instance);
+            if fate & 0x80 != 0 {
+                self.land();
+            }
+            self.late.retain(|(late, _)| late != instance);
+        }
+        self.random = fate & 7;
+        let expected = self.claims.grants(&self.host(&request), &request);
+        let decided = self.gather(&request).map(|facts| {
+            let refused = decide(&self.setting(NODE + 1, true), &facts, &request).is_err()
+                && (request.verb() == Verb::Hello || decide(&self.setting(NODE, false), &facts, &request).is_err());
+            assert!(refused, "a stranger or one that has not said hello is granted {request:?}");
+            decide(&self.setting(NODE, true), &facts, &request)
+        });
+        let granted = matches!(decided, Some(Ok(_)));
+        assert_eq!(granted, expected, "{request:?}: {decided:?}");
+        let Some(Ok(grant)) = decided else { return };
+        self.begin(&request, &grant);
+        self.flights.push(Flight { request, grant });
+        if fate & 0x40 == 0
+            && let Some((request, reply)) = self.finish(fate >> 3)
+        {
+            self.again(&request, &reply);
+        }
+    }
+
+    fn host(&self, request: &Request) -> Host<'_> {
+        let taps = request.instance().and_then(|instance| {
+            let nics = self.claims.0.get(instance)?.now.nics.len();
+            Some(TapName::all(instance, nics).iter().map(ToString::to_string).collect())
+        });
+        Host {
+            libvirt: &self.libvirt,
+            config: &self.config.helper,
+            files: self.files,
+            taps: taps.unwrap_or_default(),
+            next_uuid: DomainUuid::from_random([self.random; 16]),
+        }
+    }
+
+    /// The intent becomes durable, and the model notes what was begun.
+    fn begin(&mut self, request: &Request, grant: &Grant) {
+        let recorded = grant.intent().is_some();
+        assert_eq!(recorded, table::row(request.verb()).recorded && *grant.effect() != Effect::Nothing);
+        let Some(RecordChange::Put(record)) = grant.intent().cloned() else {
+            assert!(!recorded, "an intent to forget");
+            return;
+        };
+        let instance = record.instance.clone();
+        let next = match request {
+            Request::LibvirtDefine { definition, .. } => Some(definition.clone()),
+            Request::LibvirtBlockResize { disk, .. } => {
+                let claim = &self.claims.0[&instance];
+                assert!(disk.get() >= claim.capacity, "{instance} is told to shrink its disk");
+                Some(Definition { disk: *disk, ..claim.now.clone() })
+            }
+            _ => None,
+        };
+        match (self.claims.0.get_mut(&instance), grant.effect()) {
+            (Some(claim), _) => claim.begun = Some(Begun { verb: request.verb(), next, creates: false }),
+            (None, Effect::LibvirtDefine(it)) => {
+                let uid = record.uid.get();
+                assert!(it.xml().as_str().contains(&format!("+{uid}:kvm")));
+                self.claims.create(&instance, uid, it.domain().uuid(), next.as_ref().unwrap());
+            }
+            (None, other) => panic!("{other:?} without a claim"),
+        }
+        self.keep(RecordChange::Put(record));
+    }
+
+    fn keep(&mut self, change: RecordChange) {
+        match &change {
+            RecordChange::Put(record) => {
+                self.records.admits(record).unwrap();
+                self.ledger.insert(record.instance.clone(), record.clone());
+            }
+            RecordChange::Remove(instance) => {
+                self.ledger.remove(instance);
+            }
+        }
+        self.records.apply(change);
+    }
+
+    fn finish_first(&mut self) {
+        if !self.flights.is_empty() {
+            self.flights.rotate_left(1);
+            let fate = self.byte();
+            self.finish(fate);
+        }
+    }
+
+    /// The effect of the last flight ends one way or another. Answers what was done, and what the node was told.
+    fn finish(&mut self, fate: u8) -> Option<(Request, Reply)> {
+        let Flight { request, grant } = self.flights.pop()?;
+        let acts = *grant.effect() != Effect::Nothing;
+        let failed = |kind| Outcome::Failed(kind, String::new());
+        let outcome = match fate % 8 {
+            4 if acts => failed(FailureKind::Refused),
+            5 if acts => {
+                self.carry_out(&request, grant.effect());
+                failed(FailureKind::Timeout)
+            }
+            6 if acts => failed(FailureKind::Unavailable),
+            7 if acts => {
+                self.late.extend(request.instance().map(|instance| (instance.clone(), grant.effect().clone())));
+                failed(FailureKind::Timeout)
+            }
+            _ if self.carry_out(&request, grant.effect()) => Outcome::Done,
+            _ => failed(FailureKind::Refused),
+        };
+        let end = match &outcome {
+            Outcome::Done => Some(End::Done),
+            Outcome::Failed(FailureKind::Refused, _) => Some(End::Refused),
+            Outcome::Failed(..) => None,
+        };
+        let settled = grant.clone().settle(outcome);
+        if let Some(change) = settled.change {
+            self.keep(change);
+        }
+        if let (Some(instance), Some(end)) = (request.instance(), end) {
+            if grant.intent().is_some() {
+                self.claims.end(instance, end);
+            } else if request.verb() == Verb::LibvirtUndefine {
+                self.claims.0.remove(instance);
+            }
+        }
+        (end == Some(End::Done)).then_some((request, settled.reply))
+    }
+
+    fn carry_out(&mut self, request: &Request, effect: &Effect) -> bool {
+        let done = self.libvirt.carry_out(effect);
+        if let (true, Some(claim)) = (done, request.instance().and_then(|id| self.claims.0.get_mut(id))) {
+            // The node grows the file before it defines a larger disk.
+            match (request, effect) {
+                (Request::LibvirtDefine { definition, .. }, Effect::LibvirtDefine(_)) => {
+                    claim.capacity = claim.capacity.max(definition.disk.get());
+                }
+                (_, Effect::LibvirtBlockResize(it)) => claim.capacity = claim.capacity.max(it.disk().get()),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    /// The same request once more, at once.
+    fn again(&self, request: &Request, reply: &Reply) {
+        let Some(facts) = self.gather(request) else { return };
+        let again = decide(&self.setting(NODE, true), &facts, request);
+        let grant = again.unwrap_or_else(|denial| panic!("{request:?} was granted and is then denied: {denial:?}"));
+        if table::row(request.verb()).repeat != Repeat::Again {
+            assert_eq!((grant.effect(), grant.intent()), (&Effect::Nothing, None), "{request:?} acts twice");
+            let settled = grant.settle(Outcome::Done);
+            assert_eq!(settled.change, None, "{request:?} changes something twice");
+            match settled.reply {
+                Reply::Done { changed } => assert!(!changed),
+                Reply::Defined(it) => {
+                    let Reply::Defined(first) = reply else { panic!("{reply:?}") };
+                    assert_eq!((it.changed, it.uid, it.uuid), (false, first.uid, first.uuid));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The helper dies and comes back with what is on its disk. Effects under way have landed, will land, or never do.
+    fn crash(&mut self) {
+        for flight in std::mem::take(&mut self.flights) {
+            if flight.grant.intent().is_none() {
+                continue;
+            }
+            match self.byte() % 3 {
+                0 => {
+                    self.carry_out(&flight.request, flight.grant.effect());
+                }
+                1 => {
+                    let instance = flight.request.instance().unwrap().clone();
+                    self.late.push((instance, flight.grant.effect().clone()));
+                }
+                _ => {}
+            }
+        }
+        self.records = Records::load(self.ledger.values().cloned().collect()).expect("the ledger contradicts itself");
+    }
+
+    /// What libvirtd still had in hand happens. An executor never lets it cut a disk.
+    fn land(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let (instance, effect) = self.late.remove(0);
+        if self.libvirt.carry_out(&effect)
+            && let Some(claim) = self.claims.0.get_mut(&instance)
+        {
+            let next = claim.begun.as_ref().and_then(|begun| begun.next.as_ref()).map_or(0, |next| next.disk.get());
+            claim.capacity = claim.capacity.max(next).max(claim.now.disk.get());
+        }
+    }
+
+    fn settle(&mut self) {
+        for instance in self.ledger.keys().cloned().collect::<Vec<_>>() {
+            self.settle_one(&instance);
+        }
+    }
+
+    fn settle_one(&mut self, instance: &InstanceId) {
+        let Some(record) = self.records.get(instance).cloned() else { return };
+        if record.intent.is_none() || self.flights.iter().any(|flight| flight.request.instance() == Some(instance)) {
+            return;
+        }
+        let fact = self.libvirt.look(&DomainQuestion::of(&record));
+        let change = reconcile(&record, &fact);
+        assert_eq!(change.is_none(), self.libvirt.silent, "an intent that cannot be settled: {record:?}");
+        if let Some(change) = change {
+            self.keep(change);
+            let there = self.libvirt.identified(record.uuid).is_some();
+            self.claims.end(instance, End::Doubted { there });
+        }
+    }
+
+    fn settle_everything(&mut self) {
+        while !self.flights.is_empty() {
+            self.finish(0);
+        }
+        self.libvirt.silent = false;
+        self.settle();
+        assert!(self.records.iter().all(|record| record.intent.is_none()));
+        self.check();
+    }
+
+    fn reconfigure(&mut self) {
+        let byte = self.byte();
+        let helper = &mut self.config.helper;
+        match byte % 8 {
+            0 => self.libvirt.silent ^= true,
+            1 => self.files ^= true,
+            2 => helper.max_vcpus = 1 + u32::from(byte >> 3) % 2,
+            3 => helper.max_instances = 1 + u32::from(byte >> 3) % 4,
+            4 => helper.max_disk_bytes = disk(2 + u64::from(byte >> 3) % 2),
+            5 => helper.instance_bridges = vec![bridge("br0")],
+            6 => helper.instance_bridges = vec![bridge("br0"), bridge("br1")],
+            _ => {
+                let tap = TapName::of(&InstanceId::parse(IDS[usize::from(byte >> 3) % 4]).unwrap(), 0).to_string();
+                if !self.libvirt.strange_taps.remove(&tap) && !self.libvirt.has_interface(&tap) {
+                    self.libvirt.strange_taps.insert(tap);
+                }
+            }
+        }
+    }
+
+    /// Somebody else defines a domain under one of our names, or takes it away again.
+    fn stranger(&mut self) {
+        let name = format!("bcd-{}", self.instance());
+        let count = self.libvirt.domains.len();
+        self.libvirt.domains.retain(|domain| domain.name != name || domain.ours.is_some());
+        if count == self.libvirt.domains.len() && self.libvirt.named(&name).is_none() {
+            self.strangers = self.strangers.wrapping_add(1);
+            let mut uuid = [0xee; 16];
+            uuid[0] = self.strangers;
+            let uuid = DomainUuid::from_bytes(uuid);
+            let config = Some(Shape::default());
+            self.libvirt.domains.push(Domain { name, uuid, ours: None, config, live: None, paused: false });
+        }
+    }
+
+    /// The guest, or an administrator, does something to a domain of ours.
+    fn outside(&mut self) {
+        let (which, what) = (usize::from(self.byte()), self.byte());
+        let mut ours: Vec<&mut Domain> =
+            self.libvirt.domains.iter_mut().filter(|domain| domain.ours.is_some()).collect();
+        let count = ours.len();
+        let Some(domain) = ours.get_mut(which % count.max(1)) else { return };
+        match (what % 4, domain.live.is_some()) {
+            (0, _) => domain.live = None,
+            (1, true) => domain.paused ^= true,
+            (2, _) => domain.config = None,
+            (3, false) => {
+                let named = domain.ours.clone().unwrap();
+                let other = format!("renamed-{named}");
+                domain.name = if domain.name == named { other } else { named };
+            }
+            _ => {}
+        }
+        // A name is one domain's: who was renamed meanwhile stays so.
+        let named: Vec<String> = self.libvirt.domains.iter().map(|domain| domain.name.clone()).collect();
+        for (index, domain) in self.libvirt.domains.iter_mut().enumerate() {
+            if named.iter().enumerate().any(|(other, name)| other != index && *name == domain.name)
+                && domain.ours.is_some()
+            {
+                domain.name = format!("renamed-{}", domain.name);
+            }
+        }
+        self.libvirt.sweep();
+    }
+
+    fn check(&self) {
+        self.libvirt.check();
+        self.claims.check(&self.libvirt, self.records.iter());
+        assert!(self.records.iter().eq(self.ledger.values()), "memory and ledger differ");
+        let loaded = Records::load(self.ledger.values().cloned().collect());
+        assert!(loaded.is_ok_and(|loaded| loaded.iter().eq(self.records.iter())), "the ledger contradicts itself");
+    }
+}
+
+fn bridge(name: &str) -> BridgeName {
+    BridgeName::parse(name).unwrap()
+}
+
+fn disk(gib: u64) -> DiskBytes {
+    DiskBytes::new(gib << 30).unwrap()
+}
