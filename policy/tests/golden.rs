@@ -194,7 +194,12 @@ fn elements(xml: &str) -> Vec<Element> {
                 }
             }
             Event::Eof => break,
-            other => panic!("neither element nor text: {other:?}"),
+            Event::CData(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_)
+            | Event::GeneralRef(_) => panic!("neither element nor text: {event:?}"),
         }
     }
     assert!(open.is_empty());

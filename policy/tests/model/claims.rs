@@ -5,33 +5,34 @@ use super::libvirt::{Domain, Libvirt};
 use bcd_policy::{DomainName, Record};
 use bcd_protocol::config::HelperConfig;
 use bcd_protocol::definition::Definition;
-use bcd_protocol::id::{DomainUuid, InstanceId};
+use bcd_protocol::id::{BridgeName, DomainUuid, InstanceId};
+use bcd_protocol::net::MacAddress;
 use bcd_protocol::request::{Request, Verb};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was begun on a claim.
 #[derive(Debug, Clone)]
-pub struct Begun {
-    pub verb: Verb,
+pub(crate) struct Begun {
+    pub(crate) verb: Verb,
     /// For a definition or a disk that changes: what it is to be.
-    pub next: Option<Definition>,
-    pub creates: bool,
+    pub(crate) next: Option<Definition>,
+    pub(crate) creates: bool,
 }
 
 /// One instance that bcd answers for.
 #[derive(Debug, Clone)]
-pub struct Claim {
-    pub uid: u32,
-    pub uuid: DomainUuid,
-    pub now: Definition,
-    pub begun: Option<Begun>,
+pub(crate) struct Claim {
+    pub(crate) uid: u32,
+    pub(crate) uuid: DomainUuid,
+    pub(crate) now: Definition,
+    pub(crate) begun: Option<Begun>,
     /// How large its disk may be: no granted size below it.
-    pub capacity: u64,
+    pub(crate) capacity: u64,
 }
 
 /// How what was begun ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     Done,
     Refused,
     /// Nobody knows, and libvirt was asked whether the domain is there.
@@ -41,14 +42,16 @@ pub enum End {
 }
 
 #[derive(Debug, Default)]
-pub struct Claims(pub BTreeMap<InstanceId, Claim>);
+pub(crate) struct Claims(pub(crate) BTreeMap<InstanceId, Claim>);
 
-fn macs(definition: &Definition) -> Vec<(String, String)> {
-    definition.nics.iter().map(|nic| (nic.bridge.to_string(), nic.mac.to_string())).collect()
+type Mac = (BridgeName, MacAddress);
+
+fn macs(definition: &Definition) -> Vec<Mac> {
+    definition.nics.iter().map(|nic| (nic.bridge.clone(), nic.mac)).collect()
 }
 
 impl Claim {
-    fn macs(&self) -> BTreeSet<(String, String)> {
+    fn macs(&self) -> BTreeSet<Mac> {
         let next = self.begun.as_ref().and_then(|begun| begun.next.as_ref());
         macs(&self.now).into_iter().chain(next.into_iter().flat_map(macs)).collect()
     }
@@ -61,7 +64,7 @@ fn same_taps(a: &InstanceId, b: &InstanceId) -> bool {
 
 impl Claims {
     /// A new claim: it must not touch any other.
-    pub fn create(&mut self, instance: &InstanceId, uid: u32, uuid: DomainUuid, definition: &Definition) {
+    pub(crate) fn create(&mut self, instance: &InstanceId, uid: u32, uuid: DomainUuid, definition: &Definition) {
         for (other, claim) in &self.0 {
             assert_ne!(claim.uid, uid, "{instance} is given the uid of {other}");
             assert_ne!(claim.uuid, uuid, "{instance} is given the uuid of {other}");
@@ -72,7 +75,7 @@ impl Claims {
         self.0.insert(instance.clone(), Claim { uid, uuid, now, begun, capacity });
     }
 
-    pub fn end(&mut self, instance: &InstanceId, end: End) {
+    pub(crate) fn end(&mut self, instance: &InstanceId, end: End) {
         let Some(claim) = self.0.get_mut(instance) else { return };
         let Some(begun) = claim.begun.take() else { return };
         let gone = match end {
@@ -92,7 +95,7 @@ impl Claims {
     }
 
     /// No MAC is claimed twice on one bridge, nothing in the records is otherwise, and every domain of ours is claimed.
-    pub fn check<'a>(&self, libvirt: &Libvirt, records: impl Iterator<Item = &'a Record>) {
+    pub(crate) fn check<'a>(&self, libvirt: &Libvirt, records: impl Iterator<Item = &'a Record>) {
         let mut holders = BTreeMap::new();
         for (instance, claim) in &self.0 {
             for mac in claim.macs() {
@@ -125,7 +128,7 @@ impl Claims {
     }
 
     /// Whether a request of the node that was greeted must be granted.
-    pub fn grants(&self, host: &Host<'_>, request: &Request) -> bool {
+    pub(crate) fn grants(&self, host: &Host<'_>, request: &Request) -> bool {
         let Some(instance) = request.instance() else { return request.verb() == Verb::Records };
         let name = DomainName::of(instance);
         let claim = self.0.get(instance);
@@ -189,13 +192,13 @@ impl Claims {
 }
 
 /// What else an answer depends on.
-pub struct Host<'a> {
-    pub libvirt: &'a Libvirt,
-    pub config: &'a HelperConfig,
+pub(crate) struct Host<'a> {
+    pub(crate) libvirt: &'a Libvirt,
+    pub(crate) config: &'a HelperConfig,
     /// Whether the instance's files are as they should be.
-    pub files: bool,
+    pub(crate) files: bool,
     /// The taps that the instance would have.
-    pub taps: Vec<String>,
+    pub(crate) taps: Vec<String>,
     /// The UUID that the next new domain would get.
-    pub next_uuid: DomainUuid,
+    pub(crate) next_uuid: DomainUuid,
 }

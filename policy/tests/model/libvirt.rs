@@ -4,15 +4,16 @@
 //! given, and every effect on a domain that bcd did not make ends the test.
 use bcd_policy::effect::OwnDomain;
 use bcd_policy::{DomainFact, DomainQuestion, DomainState, Effect, Sighting};
-use bcd_protocol::id::DomainUuid;
+use bcd_protocol::id::{BridgeName, DomainUuid};
+use bcd_protocol::net::MacAddress;
 use std::collections::BTreeSet;
 
 /// What of a domain must be nobody else's while it is in memory, as its XML says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shape {
-    pub uid: u32,
-    pub taps: BTreeSet<String>,
-    pub macs: BTreeSet<(String, String)>,
+pub(crate) struct Shape {
+    pub(crate) uid: u32,
+    pub(crate) taps: BTreeSet<String>,
+    pub(crate) macs: BTreeSet<(BridgeName, MacAddress)>,
 }
 
 impl Shape {
@@ -20,8 +21,8 @@ impl Shape {
         let mut shape = Self { uid: between(xml, "<label>+", ":kvm<").parse().unwrap(), ..Self::default() };
         let interfaces = xml.split("<interface ").skip(1);
         for interface in interfaces.map(|rest| rest.split("</interface>").next().unwrap()) {
-            let bridge = between(interface, "bridge=\"", "\"").to_owned();
-            shape.macs.insert((bridge, between(interface, "address=\"", "\"").to_owned()));
+            let bridge = BridgeName::parse(between(interface, "bridge=\"", "\"")).unwrap();
+            shape.macs.insert((bridge, MacAddress::parse(between(interface, "address=\"", "\"")).unwrap()));
             shape.taps.insert(between(interface, "dev=\"", "\"").to_owned());
         }
         shape
@@ -34,16 +35,16 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
 
 /// One domain.
 #[derive(Debug, Clone)]
-pub struct Domain {
-    pub name: String,
-    pub uuid: DomainUuid,
+pub(crate) struct Domain {
+    pub(crate) name: String,
+    pub(crate) uuid: DomainUuid,
     /// The name that bcd gave it; `None`: somebody else's.
-    pub ours: Option<String>,
+    pub(crate) ours: Option<String>,
     /// Its definition; `None`: it vanishes when it stops.
-    pub config: Option<Shape>,
+    pub(crate) config: Option<Shape>,
     /// What it was started with.
-    pub live: Option<Shape>,
-    pub paused: bool,
+    pub(crate) live: Option<Shape>,
+    pub(crate) paused: bool,
 }
 
 impl Domain {
@@ -58,23 +59,23 @@ impl Domain {
 }
 
 #[derive(Debug, Default)]
-pub struct Libvirt {
-    pub silent: bool,
-    pub domains: Vec<Domain>,
+pub(crate) struct Libvirt {
+    pub(crate) silent: bool,
+    pub(crate) domains: Vec<Domain>,
     /// Network interfaces of other programs.
-    pub strange_taps: BTreeSet<String>,
+    pub(crate) strange_taps: BTreeSet<String>,
 }
 
 impl Libvirt {
-    pub fn named(&self, name: &str) -> Option<&Domain> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Domain> {
         self.domains.iter().find(|domain| domain.name == name)
     }
 
-    pub fn identified(&self, uuid: DomainUuid) -> Option<&Domain> {
+    pub(crate) fn identified(&self, uuid: DomainUuid) -> Option<&Domain> {
         self.domains.iter().find(|domain| domain.uuid == uuid)
     }
 
-    pub fn look(&self, question: &DomainQuestion) -> DomainFact {
+    pub(crate) fn look(&self, question: &DomainQuestion) -> DomainFact {
         if self.silent {
             return DomainFact::Unknown;
         }
@@ -84,13 +85,13 @@ impl Libvirt {
         }
     }
 
-    pub fn has_interface(&self, tap: &str) -> bool {
+    pub(crate) fn has_interface(&self, tap: &str) -> bool {
         let held = |domain: &Domain| domain.live.as_ref().is_some_and(|live| live.taps.contains(tap));
         self.strange_taps.contains(tap) || self.domains.iter().any(held)
     }
 
     /// Does what an executor does. `false`: libvirt refused, and nothing happened.
-    pub fn carry_out(&mut self, effect: &Effect) -> bool {
+    pub(crate) fn carry_out(&mut self, effect: &Effect) -> bool {
         match effect {
             Effect::Nothing => true,
             Effect::LibvirtDefine(it) => self.define(it.domain(), it.xml().as_str()),
@@ -156,12 +157,12 @@ impl Libvirt {
     }
 
     /// What has no definition and is not in memory is gone.
-    pub fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         self.domains.retain(|domain| domain.config.is_some() || domain.live.is_some());
     }
 
     /// Nothing that a running domain of ours has is another's.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let (mut uids, mut taps, mut macs) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for live in self.domains.iter().filter(|domain| domain.ours.is_some()).filter_map(|domain| domain.live.as_ref())
         {
