@@ -10,6 +10,9 @@
 //!                                                              │  └──── PowerOff ───┘  └───── Resume ─────┘
 //! left the document: Destroy Undefine RemoveFiles              └─ the guest powered off by itself: Start again
 //! ```
+//!
+//! Why an instance stopped is shown and not planned from: one that is wanted running is started again whether its guest
+//! powered off, crashed or was killed. How often a start that keeps failing is tried is the converger's.
 use crate::fault::{Fault, FaultKind};
 use crate::spec::RuntimeId;
 use crate::spec::schema::{DiskBytesSchema, InstanceIdSchema};

@@ -30,7 +30,7 @@ pub use parse::{DOCUMENT_BYTES, Format, SpecError, parse, parse_as};
 pub use schema::schema;
 pub use values::*;
 
-/// The document.
+/// What one host should run: its instances, the volumes they attach, and memory kept free for others. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct NodeSpec {

@@ -361,6 +361,8 @@ fn a_cpu_list_is_the_kernels_and_bounded() {
 
 mod together;
 
+mod handbook;
+
 mod published;
 
 proptest! {
