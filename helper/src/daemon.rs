@@ -89,6 +89,7 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
         Some(listening) => listening,
         None => listen::bound(config.helper.socket.as_path(), node.gid)?,
     };
+    let (socket, bound) = listening.into_parts();
     virt::error::clear_error_callback();
     sys::libvirt_initialize().map_err(|e| StartError::Libvirt(e.message().to_owned()))?;
     let mut generation = [0; 8];
@@ -104,7 +105,7 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
     );
     let reachable = Reachable {
         state_dir: config.helper.state_dir.as_path().to_owned(),
-        socket_dir: harden::parent(config.helper.socket.as_path()),
+        socket_dir: bound.as_ref().and_then(|_| config.helper.socket.as_path().parent()).map(Path::to_owned),
     };
     match sys::give_back_startup_pages() {
         Ok(bytes) => tracing::debug!(bytes, "pages of libraries given back"),
@@ -112,7 +113,6 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
     }
     harden::enter(&reachable, config.helper.require_sandbox)?.log();
     libvirt::start_events().map_err(StartError::Libvirt)?;
-    let (socket, bound) = listening.into_parts();
     let generation = u64::from_le_bytes(generation);
     let helper = Helper::new(config, node.uid.as_raw(), accel.software, (ledger, records), generation);
     let runtime = tokio::runtime::Builder::new_current_thread()

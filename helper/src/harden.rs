@@ -6,7 +6,7 @@ use crate::log;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 mod landlock;
 mod seccomp;
@@ -26,8 +26,8 @@ pub(crate) const KEPT: [(Capability, &str); 2] = [
 pub(crate) struct Reachable {
     /// Its own state: read, written.
     pub(crate) state_dir: PathBuf,
-    /// Where its socket lies: the name is removed at the end.
-    pub(crate) socket_dir: PathBuf,
+    /// Where its socket lies, when it made that itself: the name is removed at the end.
+    pub(crate) socket_dir: Option<PathBuf>,
 }
 
 /// Why the sandbox is not there.
@@ -180,9 +180,4 @@ impl Drop for Raised {
             tracing::error!(%capability, %cause, "a capability stays in effect");
         }
     }
-}
-
-/// The directory that a path lies in, or the path itself when it has none.
-pub(crate) fn parent(path: &Path) -> PathBuf {
-    path.parent().unwrap_or(path).to_owned()
 }

@@ -17,6 +17,7 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use virt::domain::Domain;
 use virt::error::Error;
 use virt::sys as libvirt_sys;
@@ -24,14 +25,21 @@ use virt::sys as libvirt_sys;
 #[cfg(test)]
 mod tests;
 
-/// Gathers the facts that `questions` ask for.
-pub(crate) async fn gather(libvirt: &Arc<Libvirt>, data_dir: &Path, questions: Questions) -> Facts {
+/// Gathers the facts that `questions` ask for; `looks` bounds how many look at files at once.
+pub(crate) async fn gather(
+    libvirt: &Arc<Libvirt>,
+    looks: &Arc<Semaphore>,
+    data_dir: &Path,
+    questions: Questions,
+) -> Facts {
     let domain = match questions.domain.clone() {
         None => None,
         Some(question) => Some(domain(libvirt, question).await),
     };
     let data_dir = data_dir.to_owned();
+    let Ok(look) = Arc::clone(looks).acquire_owned().await else { return Facts { domain, ..Facts::default() } };
     let rest = tokio::task::spawn_blocking(move || {
+        let _look = look;
         let files = files(&data_dir, &questions.files).collect();
         let taps = Some(questions.taps.iter().filter(|tap| interface_exists(tap)).cloned().collect());
         let random = questions.entropy.then(random).flatten();

@@ -23,15 +23,22 @@ use bcd_protocol::id::InstanceId;
 use bcd_protocol::limits;
 use bcd_protocol::reply::{Failed, FailureKind, Reply, Sentence};
 use bcd_protocol::request::{Request, Verb};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Requests under way at once over all connections, those of vanished clients included: as many as all places together
 /// may have.
 const UNDER_WAY: usize = limits::CONNECTIONS * limits::IN_FLIGHT;
+
+/// Console descriptors that may be open at once on their way to a peer: a client that asks for many and reads none of the
+/// replies must not use up the helper's descriptors.
+const CONSOLES: usize = 32;
+
+/// Looks at files that may be under way at once. A filesystem that hangs holds these threads and not the ledger's.
+const LOOKS: usize = 2;
 
 /// How often unfinished records are looked at again while libvirt does not tell.
 const SETTLE_EVERY: Duration = Duration::from_secs(5);
@@ -48,6 +55,8 @@ pub(crate) struct Helper {
     turns: Arc<Turns>,
     /// Held from a decision until its intent is durable: the next decision sees it.
     deciding: tokio::sync::Mutex<()>,
+    consoles: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
     under_way: AtomicUsize,
     ended: Notify,
 }
@@ -59,13 +68,26 @@ struct Memory {
     generation: u64,
 }
 
+/// A descriptor on its way to a peer, counted until it is sent or dropped.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    descriptor: OwnedFd,
+    _counted: OwnedSemaphorePermit,
+}
+
+impl AsFd for Passed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
 /// An answer with what the audit event needs to know.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// The reply.
     pub(crate) reply: Reply,
     /// The descriptor that travels with it.
-    pub(crate) descriptor: Option<OwnedFd>,
+    pub(crate) descriptor: Option<Passed>,
     /// What was decided.
     pub(crate) decision: Decision,
 }
@@ -76,7 +98,7 @@ impl Answer {
         Self { reply: Reply::Denied(denial.to_reply()), descriptor: None, decision }
     }
 
-    fn granted(reply: Reply, descriptor: Option<OwnedFd>) -> Self {
+    fn granted(reply: Reply, descriptor: Option<Passed>) -> Self {
         Self { reply, descriptor, decision: Decision::Granted }
     }
 
@@ -122,6 +144,8 @@ impl Helper {
             libvirt,
             turns: Arc::default(),
             deciding: tokio::sync::Mutex::default(),
+            consoles: Arc::new(Semaphore::new(CONSOLES)),
+            looks: Arc::new(Semaphore::new(LOOKS)),
             under_way: AtomicUsize::new(0),
             ended: Notify::new(),
         }
@@ -212,7 +236,7 @@ impl Helper {
                 Ok(questions) => questions,
                 Err(denial) => return Answer::denied(&denial),
             };
-            let facts = observe::gather(&self.libvirt, self.config.data_dir.as_path(), questions).await;
+            let facts = observe::gather(&self.libvirt, &self.looks, self.config.data_dir.as_path(), questions).await;
             match self.reconcile(request.instance(), facts.domain.as_ref()).await {
                 Ok(true) => {}
                 Ok(false) => return self.decide_and_act(peer, greeted, request, &facts).await,
@@ -243,6 +267,12 @@ impl Helper {
 
     async fn act(&self, verb: Verb, grant: Grant) -> Answer {
         let data_dir = self.config.data_dir.as_path();
+        let passes = matches!(grant.effect(), Effect::ConsoleOpen(_));
+        let place = passes.then(|| Arc::clone(&self.consoles).try_acquire_owned().ok()).flatten();
+        if passes && place.is_none() {
+            let detail = "too many consoles are on their way to clients that do not read: ask again";
+            return Answer::failed(FailureKind::Unavailable, detail, Decision::Granted);
+        }
         let Carried { outcome, descriptor } = effect::carry_out(&self.libvirt, data_dir, grant.effect()).await;
         failpoint::reach(verb, Step::AfterEffect);
         let settled = grant.settle(outcome);
@@ -252,7 +282,8 @@ impl Helper {
             }
             failpoint::reach(verb, Step::AfterOutcome);
         }
-        Answer::granted(settled.reply, descriptor)
+        let passed = descriptor.zip(place).map(|(descriptor, counted)| Passed { descriptor, _counted: counted });
+        Answer::granted(settled.reply, passed)
     }
 
     /// Settles an unfinished record by what libvirt says. Answers whether the records changed.

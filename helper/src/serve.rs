@@ -35,7 +35,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn new(pid: i32, start: Instant) -> Self {
+    /// A connection of process `pid` that has not greeted; `start` is the server's.
+    pub(crate) fn new(pid: i32, start: Instant) -> Self {
         let place =
             Self { pid, greeted: AtomicBool::new(false), last: AtomicU64::new(0), start, evicted: Notify::new() };
         place.touch();
@@ -51,6 +52,11 @@ impl Place {
     /// Notes that the peer has greeted.
     pub(crate) fn greet(&self) {
         self.greeted.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the connection's session end. A session that is not waiting just now hears of it when it does.
+    pub(crate) fn evict(&self) {
+        self.evicted.notify_one();
     }
 
     /// Ends when the connection has to make room.
@@ -76,8 +82,7 @@ impl Places {
                 greeted = out.greeted.load(Ordering::Relaxed),
                 "all places are taken: a connection makes room"
             );
-            // One permit is kept for a session that is not waiting just now.
-            out.evicted.notify_one();
+            out.evict();
         }
         places.push(place);
     }

@@ -4,7 +4,7 @@
 //! replies wait for its peer: until then nothing more is read from it. What is not a message closes this connection and
 //! no other. No descriptor is ever taken from a peer: there is no room for one, and the kernel says when one was sent.
 use crate::audit::{Decision, Entry};
-use crate::pipeline::{Answer, Helper};
+use crate::pipeline::{Answer, Helper, Passed};
 use crate::serve::Place;
 use bcd_policy::{Peer, Rule};
 use bcd_protocol::codec::{self, DecodeError};
@@ -13,13 +13,16 @@ use bcd_protocol::reply::{FailureKind, Reply, ReplyMessage};
 use bcd_protocol::request::{RequestId, RequestMessage};
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_seqpacket::UnixSeqpacket;
 use tokio_seqpacket::ancillary::AncillaryMessageWriter;
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes of replies that may wait for a peer that does not read.
 const QUEUED_BYTES: usize = 256 * 1024;
@@ -35,7 +38,7 @@ const DEADLINE: Duration = Duration::from_secs(110);
 #[derive(Debug)]
 struct Outgoing {
     bytes: Vec<u8>,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<Passed>,
 }
 
 /// Why a connection ends, when it is not the peer's own wish.
@@ -83,6 +86,8 @@ pub(crate) async fn run(
     };
     match session.serve(finish, stopping).await {
         Ok(()) => tracing::debug!(peer_uid = peer.uid, peer_pid = peer.pid, "disconnected"),
+        // Whoever drove it out was logged already, and a flood drives out many.
+        Err(Closed::Evicted) => tracing::debug!(peer_uid = peer.uid, peer_pid = peer.pid, "made room"),
         Err(cause) => {
             tracing::warn!(target: "wire", peer_uid = peer.uid, peer_pid = peer.pid, %cause, "connection closed");
         }
@@ -213,6 +218,7 @@ impl Session {
                     Answer::failed(FailureKind::Unavailable, detail, Decision::None)
                 }
                 Err(_) => {
+                    tokio::spawn(late(work, id, peer));
                     let detail = format!("it takes longer than {} s and goes on: ask again", DEADLINE.as_secs());
                     Answer::failed(FailureKind::Timeout, &detail, Decision::None)
                 }
@@ -221,6 +227,16 @@ impl Session {
             // Nobody waits any more: the effect is done and recorded all the same.
             let _gone = finished.send(reply).await;
         });
+    }
+}
+
+/// Tells how a request ended that was answered already that it takes too long.
+async fn late(work: tokio::task::JoinHandle<Answer>, id: RequestId, peer: Peer) {
+    match work.await {
+        Ok(answer) => {
+            tracing::warn!(request = id.0, peer_pid = peer.pid, reply = ?answer.reply, "a late request ended")
+        }
+        Err(cause) => tracing::error!(request = id.0, peer_pid = peer.pid, %cause, "a late request failed"),
     }
 }
 

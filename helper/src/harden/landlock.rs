@@ -53,13 +53,10 @@ pub(super) fn restrict(reachable: &Reachable) -> Result<Got, RulesetError> {
         .handle_access(AccessNet::from_all(ABI::V6))?
         .scope(Scope::from_all(ABI::V6))?
         .create()?;
-    let rules: [(&Path, BitFlags<AccessFs>); 4] = [
-        (&reachable.state_dir, state),
-        (&reachable.socket_dir, AccessFs::RemoveFile.into()),
-        (Path::new("/dev/pts"), terminals),
-        (Path::new(LIBVIRT_SETTINGS), read),
-    ];
-    for (path, access) in rules {
+    let rules: [(&Path, BitFlags<AccessFs>); 3] =
+        [(&reachable.state_dir, state), (Path::new("/dev/pts"), terminals), (Path::new(LIBVIRT_SETTINGS), read)];
+    let socket = reachable.socket_dir.as_deref().map(|path| (path, AccessFs::RemoveFile.into()));
+    for (path, access) in rules.into_iter().chain(socket) {
         // Not there: nothing to allow.
         let Ok(opened) = PathFd::new(path) else { continue };
         ruleset = ruleset.add_rule(PathBeneath::new(opened, access))?;

@@ -12,7 +12,7 @@ fn only_its_own_directories_are_left() {
         fs::create_dir(path(name)).unwrap();
         fs::write(path(name).join("file"), b"1").unwrap();
     }
-    let reachable = Reachable { state_dir: path("state"), socket_dir: path("socket") };
+    let reachable = Reachable { state_dir: path("state"), socket_dir: Some(path("socket")) };
     let pty = nix::pty::openpty(None, None).unwrap();
     let terminal = fs::read_link(format!("/proc/self/fd/{}", pty.slave.as_raw_fd())).unwrap();
     std::thread::scope(|scope| {
