@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 mod apply;
 mod console;
+mod doctor;
 mod events;
 pub mod failure;
 mod plan;
@@ -34,7 +35,7 @@ use failure::Failure;
 
 /// Runs virtual machines on this host as a NodeSpec says.
 #[derive(Debug, Parser)]
-#[command(name = "bcd", version, about, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "bcd", version, propagate_version = true, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(flatten)]
     global: Global,

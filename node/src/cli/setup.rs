@@ -3,6 +3,7 @@
 //! Room: `node`.
 use super::Global;
 use super::failure::{Failure, USAGE};
+use super::text::{Style, print, print_json};
 use crate::api::service::Document;
 use crate::client::Client;
 use crate::spec::Format;
@@ -91,8 +92,14 @@ pub(super) fn node(global: &Global) -> Result<ExitCode, Failure> {
 }
 
 /// Tells what this host can run.
-pub(super) fn doctor(_global: &Global, _json: bool) -> Result<ExitCode, Failure> {
-    Err(Failure::new("the doctor is not wired yet"))
+pub(super) fn doctor(global: &Global, json: bool) -> Result<ExitCode, Failure> {
+    let report = crate::doctor::examine(&global.config);
+    if json {
+        print_json(&report)?;
+    } else {
+        print(&super::doctor::render(&report, Style::of_stdout()))?;
+    }
+    Ok(ExitCode::from(report.exit_code()))
 }
 
 /// Becomes the helper: the program beside this one, else the one on PATH. Returns only when that fails.
