@@ -17,7 +17,13 @@ pub(super) async fn run(client: &Client, document: &Document, json: bool) -> Res
 pub(super) fn render(report: &PlanReport) -> String {
     let plan = &report.plan;
     let mut out = String::new();
-    if let Some(refusal) = &plan.refusal {
+    for section in &plan.unreadable {
+        out.push_str(&format!(
+            "? nothing is decided before {section:?} can be read: `bcd status` says why it cannot\n"
+        ));
+    }
+    // Each instance says the same; without any, this is the only word.
+    if let Some(refusal) = plan.refusal.as_ref().filter(|_| plan.changes.is_empty()) {
         out.push_str(&format!("! the instances are refused: {:?}: {}\n", refusal.kind, printable(&refusal.message)));
     }
     let width = plan.changes.iter().map(|c| c.instance.as_str().len()).max().unwrap_or_default();

@@ -245,6 +245,7 @@ fn a_plan_is_a_line_per_instance_and_a_sum() {
             change("gone", Phase::Held, &[], None),
         ],
         unchanged: 7,
+        unreadable: Vec::new(),
         refusal: None,
     };
     let report = PlanReport { plan, deletes_running: 1, needs_allow_delete: true };
