@@ -221,15 +221,13 @@ impl Inner {
 /// A fault of reading or writing our own files, with its kind by the kernel's answer.
 pub(crate) fn storage_fault(path: &Path, error: io::Error) -> Fault {
     let shown = path.display();
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let sentence = format!("{shown} cannot be written, the file system is full: free some space");
-            Fault::because(FaultKind::ResourcesExhausted, sentence, error)
-        }
-        io::ErrorKind::PermissionDenied => {
-            let sentence = format!("{shown} cannot be used: it must belong to the node's user");
-            Fault::because(FaultKind::Internal, sentence, error)
-        }
-        _ => Fault::because(FaultKind::Internal, format!("{shown} cannot be used"), error),
+    if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        let sentence = format!("{shown} cannot be written, the file system is full: free some space");
+        return Fault::because(FaultKind::ResourcesExhausted, sentence, error);
     }
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let sentence = format!("{shown} cannot be used: it must belong to the node's user");
+        return Fault::because(FaultKind::Internal, sentence, error);
+    }
+    Fault::because(FaultKind::Internal, format!("{shown} cannot be used"), error)
 }

@@ -10,6 +10,9 @@ use bcd_protocol::limits;
 use std::fs::File;
 use std::io;
 
+#[cfg(test)]
+mod tests;
+
 /// Why an image is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Rejection {

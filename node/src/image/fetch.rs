@@ -96,9 +96,13 @@ impl Fetcher {
         for authority in authorities(config)? {
             builder = builder.add_root_certificate(authority);
         }
-        let client = builder
-            .build()
-            .map_err(|e| Fault::because(FaultKind::Internal, "the https client cannot be set up", e.without_url()))?;
+        let client = builder.build().map_err(|e| match &config.ca_file {
+            Some(path) => {
+                let sentence = format!("[node.images] ca_file {path} holds a certificate that is none");
+                Fault::because(FaultKind::InvalidSpec, sentence, e.without_url())
+            }
+            None => Fault::because(FaultKind::Internal, "the https client cannot be set up", e.without_url()),
+        })?;
         Ok(Self { client, hosts, max_bytes: config.max_bytes, patience })
     }
 

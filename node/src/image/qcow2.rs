@@ -10,6 +10,9 @@ use std::io;
 mod extension;
 mod tables;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use extension::Extensions;
 pub(crate) use tables::check_tables;
 
@@ -22,9 +25,9 @@ const V2_BYTES: u64 = 72;
 const V3_BYTES: u64 = 104;
 /// Bytes of a version 3 header with the compression type.
 const V3_COMPRESSION_BYTES: u64 = 112;
-/// Most bytes of a first-level table. QEMU's own limit is 32 MiB; half of it keeps both readers within 64 MiB and still
-/// spans 64 GiB with the smallest clusters (512 bytes) and 1 PiB with the usual ones.
-const L1_BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of a first-level table. QEMU's own limit is 32 MiB; a quarter of it keeps both readers within 64 MiB and a
+/// second, and still spans 32 GiB with the smallest clusters (512 bytes) and 512 TiB with the usual ones.
+const L1_BYTES_MAX: u64 = 8 << 20;
 /// Most bytes of a refcount table: QEMU's `QCOW_MAX_REFTABLE_SIZE`.
 const REFCOUNT_TABLE_BYTES_MAX: u64 = 8 << 20;
 /// Most bytes of a backing file's name.

@@ -4,9 +4,9 @@
 use super::{Header, HeaderError, Lie};
 use crate::image::bytes::Bytes;
 
-/// Most bytes of second-level tables looked at: half a TiB of allocated clusters of 64 KiB. What lies beyond is left to
-/// the hypervisor, which reports a bad entry as an I/O error of that guest.
-const L2_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of second-level tables looked at: 128 GiB of allocated clusters of 64 KiB. What lies beyond is left to the
+/// hypervisor, which reports a bad entry as an I/O error of that guest.
+const L2_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of the first-level table read at once.
 const CHUNK: u64 = 64 << 10;
 
@@ -64,7 +64,7 @@ fn second_level(header: &Header, entry: u64, length: u64) -> Result<(), Lie> {
         let offset = entry & ((1 << offset_bits) - 1);
         let sectors = (entry & !(COPIED | COMPRESSED)) >> offset_bits;
         let last_sector = (offset / 512).saturating_add(sectors);
-        if last_sector.saturating_mul(512) >= length {
+        if offset >= length || last_sector.saturating_mul(512) >= length {
             return lie(format!("the compressed cluster ends beyond the file's {length} bytes"));
         }
         return Ok(());
