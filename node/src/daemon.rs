@@ -79,15 +79,15 @@ async fn serve(config: Config, layout: Layout) -> Result<(), Fault> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ended)?;
     share::prepare(&layout)?;
     let kept = converge::load(&layout)?;
-    let node = start(&config, layout, kept)?;
+    let is_kept = kept.is_some();
+    let node = start(&config, layout.clone(), kept)?;
     let listener = Listener::bind(config.node.api.as_path())?;
     let api = Api::new(Arc::new(node.clone()));
     let api = tokio::spawn(listener.serve(api, Admission::of_this_process()));
-    let file = config
-        .node
-        .spec
-        .as_ref()
-        .map(|path| tokio::spawn(watch::follow(path.as_path().to_owned(), node.converger().clone())));
+    let file = config.node.spec.as_ref().map(|path| {
+        let path = path.as_path().to_owned();
+        tokio::spawn(watch::follow(path, node.converger().clone(), layout.node().join("file.sha256"), is_kept))
+    });
     info!(version = env!("CARGO_PKG_VERSION"), api = %config.node.api, "node is up");
     let watchdog = notify::ready(node.converger().clone());
     tokio::select! {

@@ -2,12 +2,15 @@
 //!
 //! Room: `node`. The directory is watched, not the file, so that a file replaced by rename is seen, and looked at now and
 //! then besides, so that nothing is lost where watching does not work. A file that is refused changes nothing; one that
-//! vanishes changes nothing either.
+//! vanishes changes nothing either. Which text was put in force last is remembered across restarts: a file that did not
+//! change since does not undo what was applied after it.
 use crate::converge::Converger;
 use crate::fault::{Fault, FaultKind};
 use crate::spec;
 use crate::status::SpecSource;
+use bcd_protocol::id::Sha256Digest;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use sha2::{Digest, Sha256};
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -36,12 +39,16 @@ struct Version {
     modified: (i64, i64),
 }
 
-/// Follows `path` until aborted.
-pub(super) async fn follow(path: PathBuf, converger: Converger) {
+/// Follows `path` until aborted. The digest of the text put in force last is kept in `memory`; `None`: nothing that was
+/// in force before the start is in force now.
+pub(super) async fn follow(path: PathBuf, converger: Converger, memory: PathBuf, kept: bool) {
     let changed = Arc::new(Notify::new());
     let mut watcher = None;
     let mut seen = None;
-    let mut text = None;
+    let mut text = Text { memory, last: None, unread: false };
+    if kept {
+        text.last = recall(&text.memory).await;
+    }
     loop {
         if watcher.is_none() {
             watcher = watch(&path, &changed);
@@ -78,19 +85,18 @@ fn watch(path: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
 }
 
 /// Reads the file when it is another than before and puts it in force. Answers whether to try again soon.
-async fn look(path: &Path, converger: &Converger, seen: &mut Option<Version>, text: &mut Option<String>) -> bool {
+async fn look(path: &Path, converger: &Converger, seen: &mut Option<Version>, text: &mut Text) -> bool {
     let (owned, known) = (path.to_owned(), seen.clone());
     let read = tokio::task::spawn_blocking(move || read(&owned, known.as_ref())).await;
     let (version, now) = match read {
         Ok(Ok(Some(read))) => read,
         Ok(Ok(None)) => return false,
         Ok(Err(fault)) => {
-            // Seen as such once: an unreadable file is told again only after it changed.
-            if seen.take().is_some() || text.is_none() {
-                warn!(fault = fault.chain(), "document not read");
-                *text = Some(String::new());
+            // Told once: again only after it could be read.
+            *seen = None;
+            if !std::mem::replace(&mut text.unread, true) {
+                converger.refused(fault).await;
             }
-            converger.refused(fault).await;
             return false;
         }
         Err(error) => {
@@ -98,27 +104,51 @@ async fn look(path: &Path, converger: &Converger, seen: &mut Option<Version>, te
             return false;
         }
     };
-    if text.as_ref() == Some(&now) {
+    text.unread = false;
+    let digest = Sha256Digest::from_bytes(Sha256::digest(&now).into()).to_string();
+    if text.last.as_ref() == Some(&digest) {
         *seen = Some(version);
         return false;
     }
     let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-    let outcome = match spec::parse(&name, &now) {
-        Ok(spec) => converger.apply(spec, SpecSource::File { path: path.display().to_string() }, false).await.map(drop),
+    let accepted = match spec::parse(&name, &now) {
+        Ok(spec) => match converger.apply(spec, SpecSource::File { path: path.display().to_string() }, false).await {
+            Ok(_) => true,
+            Err(fault) if fault.kind() == FaultKind::Unavailable => return true,
+            Err(_) => false,
+        },
         Err(error) => {
-            let fault = Fault::new(FaultKind::InvalidSpec, error.to_string());
-            converger.refused(fault).await;
-            Ok(())
-        }
-    };
-    match outcome {
-        Err(fault) if fault.kind() == FaultKind::Unavailable => true,
-        Ok(()) | Err(_) => {
-            info!(path = %path.display(), "document read");
-            *seen = Some(version);
-            *text = Some(now);
+            converger.refused(Fault::new(FaultKind::InvalidSpec, error.to_string())).await;
             false
         }
+    };
+    if accepted {
+        info!(path = %path.display(), "document read");
+        remember(&text.memory, &digest).await;
+    }
+    *seen = Some(version);
+    text.last = Some(digest);
+    false
+}
+
+/// The text seen last.
+struct Text {
+    /// Where the digest of the text put in force last is kept.
+    memory: PathBuf,
+    /// The digest of the text seen last.
+    last: Option<String>,
+    /// The file could not be read, and that was told.
+    unread: bool,
+}
+
+async fn recall(memory: &Path) -> Option<String> {
+    tokio::fs::read_to_string(memory).await.ok().map(|text| text.trim().to_owned())
+}
+
+/// Losing it costs no more than reading the file once too often.
+async fn remember(memory: &Path, digest: &str) {
+    if let Err(error) = tokio::fs::write(memory, digest).await {
+        warn!(%error, path = %memory.display(), "digest of the document not kept");
     }
 }
 
@@ -128,8 +158,12 @@ fn read(path: &Path, known: Option<&Version>) -> Result<Option<(Version, String)
         Fault::because(FaultKind::Unavailable, format!("document {} cannot be read", path.display()), error)
     };
     // A FIFO in its place must not hold the node up.
-    let mut file =
-        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path).map_err(fault)?;
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fault(error)),
+    };
     let meta = file.metadata().map_err(fault)?;
     let most = u64::try_from(spec::parse::DOCUMENT_BYTES).unwrap_or(u64::MAX);
     if !meta.is_file() || meta.len() > most {

@@ -168,6 +168,13 @@ const PROCESS: &[i64] = &[
     libc::SYS_getresuid,
     libc::SYS_getresgid,
     libc::SYS_getgroups,
+    // genisoimage sets its ids to what they are, and fails without; nobody gains any this way without capabilities.
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
     libc::SYS_capget,
     libc::SYS_getpriority,
     libc::SYS_setpriority,
@@ -267,8 +274,6 @@ const INTRUDER: &[i64] = &[
     libc::SYS_request_key,
     libc::SYS_io_uring_setup,
     libc::SYS_mknodat,
-    libc::SYS_setuid,
-    libc::SYS_setgid,
     libc::SYS_setgroups,
     libc::SYS_capset,
 ];

@@ -102,6 +102,21 @@ fn child_works() {
     let output = Command::new("/bin/sh").args(["-c", "echo made > \"$0\"/made"]).arg(place.join("data")).output();
     assert!(output.expect("a tool").status.success());
     assert_eq!(fs::read_to_string(place.join("data/made")).expect("made by the tool"), "made\n");
+    let iso = place.join("data/seed.iso");
+    for tool in [&["genisoimage"][..], &["xorriso", "-as", "mkisofs"]] {
+        let made = Command::new(tool[0])
+            .args(&tool[1..])
+            .args(["-quiet", "-output"])
+            .arg(&iso)
+            .args(["-volid", "cidata", "-joliet", "-rock"])
+            .arg(place.join("secrets"))
+            .output();
+        match made {
+            Ok(made) => assert!(made.status.success(), "{tool:?}: {}", String::from_utf8_lossy(&made.stderr)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => eprintln!("skipped: no {}", tool[0]),
+            Err(error) => panic!("{tool:?}: {error}"),
+        }
+    }
     std::thread::spawn(|| ()).join().expect("a thread");
     use std::net::ToSocketAddrs;
     assert!(("localhost", 1).to_socket_addrs().expect("resolved").next().is_some());
