@@ -76,9 +76,12 @@ pub const RULE_CHARS: usize = 48;
 /// Bytes of one domain's XML in a reply.
 pub const XML_BYTES: usize = 32 * 1024;
 
-/// First uid that a guest may run as; 32,768 follow. The range lies above what systemd gives to containers
+/// First uid that a guest may run as; there are 32,768. The range lies above what systemd gives to containers
 /// (0x7FFC0000 is the last of those ranges' starts) and below 2³¹.
 pub const GUEST_UID_FIRST: u32 = 0x7FFD_0000;
 
 /// Last uid that a guest may run as.
 pub const GUEST_UID_LAST: u32 = 0x7FFD_7FFF;
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,8 @@ fn memory_is_whole_mib_within_its_bounds() {
         (u64::MAX, "the most is 17592186044416 (16 TiB)"),
         ((16 << 20) + 1, "a whole number of 1048576 (1 MiB)"),
         ((17 << 20) + 512, "a whole number of 1048576 (1 MiB)"),
+        ((17 << 20) + 2048, "a whole number of 1048576 (1 MiB)"),
+        ((17 << 20) + (512 << 10), "a whole number of 1048576 (1 MiB)"),
     ] {
         let said = MemoryBytes::new(bad).unwrap_err().to_string();
         assert!(said.starts_with(&format!("memory size {bad} is not valid: ")) && said.contains(reason), "{said}");

@@ -1,6 +1,6 @@
 //! The bytes of every kind of message, pinned in `protocol/tests/golden`, and the fuzzers' seeds made of them.
 //!
-//! A change of the wire is a change of [`crate::PROTOCOL_VERSION`]. `BCD_BLESS=1 cargo test -p bcd-protocol golden`
+//! A change of the wire is a change of [`crate::PROTOCOL_VERSION`]. `BLESS=1 cargo test -p bcd-protocol golden`
 //! writes both anew.
 use super::samples;
 use super::*;
@@ -15,7 +15,7 @@ fn here(path: &str) -> PathBuf {
 }
 
 fn blessing() -> bool {
-    std::env::var_os("BCD_BLESS").is_some()
+    std::env::var_os("BLESS").is_some()
 }
 
 fn requests() -> Vectors {
