@@ -26,7 +26,7 @@ pub mod values;
 
 use strict::{quantity, tables};
 
-pub use parse::{DOCUMENT_BYTES, Format, SpecError, parse, parse_as};
+pub use parse::{DOCUMENT_BYTES, Format, SpecError, parse, parse_as, parse_kept};
 pub use schema::schema;
 pub use values::*;
 

@@ -4,7 +4,7 @@
 //! synced, renamed, directory synced).
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
-use crate::spec::{self, Format, NodeSpec};
+use crate::spec::{self, NodeSpec};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -47,7 +47,7 @@ pub fn load(layout: &Layout) -> Result<Option<NodeSpec>, Fault> {
             return Err(Fault::because(FaultKind::Unavailable, sentence, error));
         }
     };
-    let spec = spec::parse_as(Format::Json, &path.display().to_string(), &text).map_err(|error| {
+    let spec = spec::parse_kept(&path.display().to_string(), &text).map_err(|error| {
         let sentence =
             "the document in force is damaged: put it back or remove the file, then apply the document again";
         Fault::because(FaultKind::InvalidSpec, sentence, error)

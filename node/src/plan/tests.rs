@@ -392,6 +392,22 @@ fn an_unfinished_record_a_lost_seed_a_lost_base_and_a_lost_share_are_put_right()
 }
 
 #[test]
+fn a_document_made_ready_answers_for_each_of_its_instances() {
+    let document = spec(&[instance("b", json!({"vcpus": 2})), instance("a", json!({"desired_state": "paused"}))]);
+    let wanted = Desired::of(Arc::clone(&document));
+    assert!(Arc::ptr_eq(wanted.spec(), &document));
+    assert_eq!((wanted.len(), wanted.is_empty(), desired(&[]).is_empty()), (2, false, true));
+    for (place, name) in [(0, "b"), (1, "a")] {
+        assert_eq!(wanted.instance(&id(name)), Some(&document.instances[place]));
+    }
+    assert_eq!(wanted.instance(&id("c")), None);
+    assert_eq!(wanted.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(wanted.images().count(), 2);
+    let b = wanted.get(&id("b")).and_then(|wanted| wanted.definition().ok()).expect("a definition");
+    assert_eq!((b.vcpus.get(), b.memory.get(), b.disk.get()), (2, 1 << 28, 1 << 30));
+}
+
+#[test]
 fn one_bad_instance_fails_alone_and_by_its_field() {
     let gpu = "GPU-6f3d0c8e-0d3c-4b7e-9d5e-2f1f0a6f8a11";
     let snapshot = json!({"url": "https://a.example/x", "sha256": "0".repeat(64)});

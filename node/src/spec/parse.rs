@@ -88,16 +88,16 @@ pub fn parse_as(format: Format, file: &str, text: &str) -> Result<NodeSpec, Spec
             format!("the document has {} bytes: the most is {DOCUMENT_BYTES}", text.len()),
         ));
     }
-    let spec = match format {
-        Format::Toml => source.toml()?,
-        Format::Json => source.json()?,
-    };
-    match check(&spec) {
-        Ok(()) => Ok(spec),
-        Err(Flaw { path, message }) => {
-            Err(source.error(offset(format, text, &path).unwrap_or_default(), &path, message))
-        }
-    }
+    source.document(format)
+}
+
+/// Parses a document that the node wrote itself, as JSON: [`DOCUMENT_BYTES`] bounds what others send, and the node's own
+/// spelling of the same document, with every default written out, may be longer.
+///
+/// # Errors
+/// As [`parse_as`], but for the size.
+pub fn parse_kept(file: &str, text: &str) -> Result<NodeSpec, SpecError> {
+    Source { file, text }.document(Format::Json)
 }
 
 struct Source<'a> {
@@ -106,6 +106,19 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    fn document(&self, format: Format) -> Result<NodeSpec, SpecError> {
+        let spec = match format {
+            Format::Toml => self.toml()?,
+            Format::Json => self.json()?,
+        };
+        match check(&spec) {
+            Ok(()) => Ok(spec),
+            Err(Flaw { path, message }) => {
+                Err(self.error(offset(format, self.text, &path).unwrap_or_default(), &path, message))
+            }
+        }
+    }
+
     fn error(&self, offset: usize, path: &FieldPath, message: String) -> SpecError {
         let (line, column) = line_column(self.text, offset);
         SpecError { file: self.file.to_owned(), line, column, field: path.to_string(), message }

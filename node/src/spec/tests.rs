@@ -238,6 +238,26 @@ fn a_document_larger_than_the_bound_is_not_read() {
 }
 
 #[test]
+fn what_the_node_writes_out_itself_is_read_back_whatever_its_size() {
+    let instance = |i: usize| {
+        let nics: Vec<Value> = (0..8)
+            .map(|n| json!({"bridge": "b", "mac": format!("52:54:00:{:02x}:{:02x}:{n:02x}", i >> 8, i & 255)}))
+            .collect();
+        let image = json!({"url": "https://a.example/x", "sha256": "0".repeat(64), "format": "raw"});
+        json!({
+            "id": format!("i{i}"), "allocation": "x", "runtime": "r", "hostname": "h", "vcpus": 1, "image": image,
+            "memory_bytes": 1 << 30, "disk_bytes": 1 << 30, "nics": nics,
+        })
+    };
+    let text = json!({"instances": (0..INSTANCES).map(instance).collect::<Vec<_>>()}).to_string();
+    let spec = parse("a.json", &text).expect("within the bound");
+    let written = serde_json::to_string(&spec).expect("json");
+    assert!(written.len() > DOCUMENT_BYTES, "{} bytes", written.len());
+    assert!(parse("a.json", &written).is_err());
+    assert!(parse_kept("kept.json", &written).expect("its own") == spec);
+}
+
+#[test]
 fn more_entries_than_the_bound_are_refused_with_the_bound() {
     let gpu = |i: usize| json!(format!("GPU-00000000-0000-0000-0000-{i:012x}"));
     for (list, entry, most) in [
