@@ -47,10 +47,25 @@ pub struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The configuration both daemons share
-    #[arg(long, global = true, value_name = "FILE", default_value = config::DEFAULT_PATH, env = "BCD_CONFIG")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = config::DEFAULT_PATH,
+        env = "BCD_CONFIG",
+        hide_env_values = true,
+        help_heading = "Which node"
+    )]
     config: PathBuf,
     /// The node's API socket [default: node.api of the configuration]
-    #[arg(long, global = true, value_name = "SOCKET", env = "BCD_API")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SOCKET",
+        env = "BCD_API",
+        hide_env_values = true,
+        help_heading = "Which node"
+    )]
     api: Option<PathBuf>,
 }
 

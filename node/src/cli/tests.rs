@@ -360,3 +360,47 @@ fn what_is_not_there_in_time_is_named_with_its_state() {
     assert_eq!(goal(true).open(&status), ["web-1 (paused)"]);
     assert_eq!(goal(true).open(&node(json!([]), json!([]))), ["web-1"]);
 }
+
+/// Replaces what lies between two markers of a document by `text`, or checks that it lies there.
+fn held(document: &str, markers: (&str, &str), text: &str) {
+    let path = format!("{}/../docs/{document}", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(&path).unwrap();
+    let begin = page.find(markers.0).unwrap() + markers.0.len();
+    let begin = begin + page[begin..].find('\n').unwrap() + 1;
+    let end = page.find(markers.1).unwrap();
+    let expected = format!("\n{text}\n");
+    if std::env::var_os("BCD_BLESS").is_some() {
+        std::fs::write(&path, format!("{}{expected}{}", &page[..begin], &page[end..])).unwrap();
+    } else {
+        assert!(page[begin..end] == expected, "docs/{document} is old: run this test with BCD_BLESS=1");
+    }
+}
+
+#[test]
+fn docs_cli_md_has_every_command_as_the_program_prints_it() {
+    let mut command = Cli::command().term_width(100);
+    command.build();
+    let mut text = String::new();
+    for name in command.get_subcommands().map(|c| c.get_name().to_owned()).collect::<Vec<_>>() {
+        let help = command.find_subcommand_mut(&name).unwrap().render_help().to_string();
+        text.push_str(&format!("### {name}\n\n```\n{}\n```\n\n", help.trim_end()));
+    }
+    held("cli.md", ("<!-- commands:", "<!-- end of commands -->"), text.trim_end());
+}
+
+#[test]
+fn docs_api_md_has_every_route() {
+    let mut text = "| request | body | answer | |\n| --- | --- | --- | --- |\n".to_owned();
+    for route in crate::api::routes::ROUTES {
+        let verb = format!("{:?}", route.verb).to_uppercase();
+        let query: Vec<String> = route.query.iter().map(|p| format!("`{}`: {}", p.name, p.about)).collect();
+        let query = if query.is_empty() { String::new() } else { format!("<br>{}", query.join("<br>")) };
+        let body = route.body.map_or_else(|| "-".to_owned(), |shape| format!("{shape:?}"));
+        let (shape, media) = route.answer;
+        text.push_str(&format!(
+            "| `{verb} {}` | {body} | {shape:?}, {media:?} | {}{query} |\n",
+            route.path, route.summary
+        ));
+    }
+    held("api.md", ("<!-- routes:", "<!-- end of routes -->"), text.trim_end());
+}
