@@ -203,8 +203,8 @@ impl Inner {
     /// Refuses what cannot fit before the first byte is written.
     fn has_room(&self, total: Option<u64>) -> Result<(), Fault> {
         let directory = self.layout.images();
-        let stat = nix::sys::statvfs::statvfs(&directory).map_err(|e| storage_fault(&directory, e.into()))?;
-        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+        let free = std::fs::File::open(&directory).and_then(part::free_bytes);
+        let free = free.map_err(|e| storage_fault(&directory, e))?;
         let needed = total.unwrap_or(0).saturating_add(part::RESERVE);
         if free >= needed {
             return Ok(());

@@ -7,11 +7,11 @@ use crate::disk::HALF_MADE;
 use crate::fault::{Fault, FaultKind};
 use crate::image::storage_fault;
 use crate::layout::Layout;
+use crate::secret::Secret;
 use crate::spec::{Hostname, NicSpec};
 use bcd_protocol::id::InstanceId;
 use bcd_protocol::net::MacAddress;
 use ipnet::IpNet;
-use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -59,32 +59,8 @@ impl From<&NicSpec> for SeedNic {
     }
 }
 
-/// User data as it came from the secret source. Its text is never shown, and its memory is cleared at the end.
-#[derive(Clone, PartialEq, Eq)]
-pub struct UserData(Zeroizing<Vec<u8>>);
-
-impl UserData {
-    /// User data of these bytes.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for UserData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UserData({} bytes)", self.0.len())
-    }
-}
-
 /// Everything a seed is made of.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SeedInput {
     /// The instance: `instance-id`.
     pub instance: InstanceId,
@@ -93,7 +69,7 @@ pub struct SeedInput {
     /// The NICs in order.
     pub nics: Vec<SeedNic>,
     /// User data; none: an empty cloud-config.
-    pub user_data: Option<UserData>,
+    pub user_data: Option<Secret>,
 }
 
 /// Writes the instance's seed (0600) into its directory; replaces an earlier one, whose ACL entries go with it.
@@ -111,8 +87,8 @@ pub async fn write(layout: &Layout, input: &SeedInput) -> Result<(), Fault> {
 
 async fn write_with(tool: Tool, layout: &Layout, input: &SeedInput) -> Result<(), Fault> {
     let (directory, seed) = (layout.instance(&input.instance), layout.seed(&input.instance));
-    let input = input.clone();
-    let scratch = blocking(move || Scratch::fill(&directory, &input)).await?;
+    let files = files(input);
+    let scratch = blocking(move || Scratch::fill(&directory, files)).await?;
     tool.run(scratch.directory.path(), LABEL, ISO, &scratch.names).await?;
     blocking(move || scratch.publish(&seed).map_err(|e| storage_fault(&seed, e))).await
 }
@@ -121,6 +97,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + S
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Fault::because(FaultKind::Internal, "writing the seed failed", e))?
 }
+
+/// A file of the seed: name and content, whose memory is cleared at the end.
+type SeedFile = (&'static str, Zeroizing<Vec<u8>>);
 
 /// A directory of our own with the files that go into the ISO.
 #[derive(Debug)]
@@ -148,14 +127,14 @@ fn overwrite(path: &Path) -> io::Result<()> {
 }
 
 impl Scratch {
-    fn fill(directory: &Path, input: &SeedInput) -> Result<Self, Fault> {
+    fn fill(directory: &Path, files: Vec<SeedFile>) -> Result<Self, Fault> {
         let scratch = tempfile::Builder::new()
             .prefix(HALF_MADE)
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(directory)
             .map_err(|e| storage_fault(directory, e))?;
         let mut scratch = Self { directory: scratch, names: Vec::new() };
-        for (name, content) in files(input) {
+        for (name, content) in files {
             let path = scratch.directory.path().join(name);
             scratch.names.push(name);
             let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -184,9 +163,9 @@ impl Scratch {
 
 /// The files of the seed by name. What is structured is written as JSON, which every YAML reader takes, so that no value
 /// can be read as anything but itself.
-fn files(input: &SeedInput) -> Vec<(&'static str, Zeroizing<Vec<u8>>)> {
+fn files(input: &SeedInput) -> Vec<SeedFile> {
     let meta = serde_json::json!({ "instance-id": input.instance, "local-hostname": input.hostname });
-    let user_data = input.user_data.as_ref().map_or(NO_USER_DATA, UserData::as_bytes);
+    let user_data = input.user_data.as_ref().map_or(NO_USER_DATA, Secret::expose);
     let mut files = vec![
         ("user-data", Zeroizing::new(user_data.to_vec())),
         ("meta-data", Zeroizing::new(format!("{meta:#}\n").into_bytes())),

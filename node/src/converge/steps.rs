@@ -13,7 +13,7 @@ use crate::image::BaseImage;
 use crate::observe::look_at;
 use crate::plan::{DomainView, Fingerprint, InstanceFiles, Step};
 use crate::secret;
-use crate::seed::{self, SeedInput, SeedNic, UserData};
+use crate::seed::{self, SeedInput, SeedNic};
 use crate::share;
 use crate::spec::Instance;
 use crate::status::{InstanceState, Progress, ProgressUnit};
@@ -224,17 +224,11 @@ impl Task {
         let (instance, ..) = self.wanted.as_ref().ok_or_else(unwanted)?;
         let allocation = instance.allocation.clone();
         let secret = self.blocking(move |parts, _| secret::user_data(&parts.secrets, &allocation)).await?;
-        let nics = instance.nics.iter().map(|nic| SeedNic {
-            mac: nic.mac,
-            addresses: nic.addresses.to_vec(),
-            gateway: nic.gateway,
-            nameservers: nic.nameservers.to_vec(),
-        });
         let input = SeedInput {
             instance: self.id.clone(),
             hostname: instance.hostname.clone(),
-            nics: nics.collect(),
-            user_data: secret.map(|s| UserData::new(s.expose().to_vec())),
+            nics: instance.nics.iter().map(SeedNic::from).collect(),
+            user_data: secret,
         };
         seed::write(&self.parts.layout, &input).await?;
         // The file is new: whoever could read the old one cannot read this one yet.

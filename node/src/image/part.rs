@@ -11,6 +11,7 @@ use bcd_protocol::id::Sha256Digest;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tempfile::NamedTempFile;
@@ -18,8 +19,10 @@ use tokio::sync::mpsc;
 
 /// The unit of writing: blocks of zeroes become holes, as most of a raw image is nothing else.
 const BLOCK: usize = 64 << 10;
-/// Bytes of the file system that a download leaves free: other instances' disks lie there too.
+/// Bytes of the file system that a download leaves free: the guests' disks lie there too.
 pub(super) const RESERVE: u64 = 256 << 20;
+/// Bytes written between two looks at what is free.
+const LOOK: u64 = 16 << 20;
 
 /// The file of a download under way: removed when it is dropped unpublished.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ impl Part {
         shown: &str,
         mut pieces: mpsc::Receiver<Piece>,
     ) -> Result<BaseImage, Fault> {
-        let mut sink = Sink::default();
+        let mut sink = Sink::new(RESERVE);
         loop {
             match pieces.blocking_recv() {
                 Some(Piece::Bytes(bytes)) => sink.take(self.file.as_file(), &bytes).map_err(|e| self.fault(e))?,
@@ -92,15 +95,27 @@ impl Part {
     }
 }
 
-/// Hashes what comes and writes it in whole blocks.
-#[derive(Default)]
+/// Bytes left for us in the file system that `file` lies in.
+pub(super) fn free_bytes(file: impl AsFd) -> io::Result<u64> {
+    let stat = nix::sys::statvfs::fstatvfs(file)?;
+    Ok(stat.blocks_available().saturating_mul(stat.fragment_size()))
+}
+
+/// Hashes what comes and writes it in whole blocks, as long as the file system has more than the reserve left.
 struct Sink {
     hash: Sha256,
     block: Vec<u8>,
     written: u64,
+    /// Where the next look at what is free is due.
+    look_at: u64,
+    reserve: u64,
 }
 
 impl Sink {
+    fn new(reserve: u64) -> Self {
+        Self { hash: Sha256::new(), block: Vec::with_capacity(BLOCK), written: 0, look_at: LOOK, reserve }
+    }
+
     fn take(&mut self, file: &File, bytes: &[u8]) -> io::Result<()> {
         self.hash.update(bytes);
         let mut rest = bytes;
@@ -121,6 +136,12 @@ impl Sink {
         }
         self.written += self.block.len() as u64;
         self.block.clear();
+        if self.written >= self.look_at {
+            self.look_at = self.written + LOOK;
+            if free_bytes(file)? < self.reserve {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
         Ok(())
     }
 
@@ -129,5 +150,44 @@ impl Sink {
         self.flush(file)?;
         file.set_len(self.written)?;
         Ok((Sha256Digest::from_bytes(self.hash.finalize().into()), self.written))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_stops_when_the_reserve_is_reached() {
+        let file = tempfile::tempfile().unwrap();
+        let mut sink = Sink::new(u64::MAX);
+        let mebibyte = vec![1; 1 << 20];
+        let written = (0..64).take_while(|_| sink.take(&file, &mebibyte).is_ok()).count();
+        assert_eq!(written, 15, "the sixteenth MiB is where it looks");
+        assert_eq!(sink.take(&file, &mebibyte).map_err(|e| e.kind()), Ok(()), "until the next look");
+        let mut sink = Sink::new(0);
+        for _ in 0..40 {
+            sink.take(&file, &mebibyte).unwrap();
+        }
+    }
+
+    #[test]
+    fn pieces_of_any_length_become_the_same_file_and_digest() {
+        let mut content = vec![0; 3 * BLOCK + 17];
+        content[BLOCK - 1] = 1;
+        content[2 * BLOCK..].fill(7);
+        for length in [1, 4095, BLOCK - 1, BLOCK, BLOCK + 1, content.len()] {
+            let file = tempfile::tempfile().unwrap();
+            let mut sink = Sink::new(0);
+            for piece in content.chunks(length) {
+                sink.take(&file, piece).unwrap();
+            }
+            let (digest, bytes) = sink.end(&file).unwrap();
+            assert_eq!(digest.as_bytes().as_slice(), Sha256::digest(&content).as_slice());
+            assert_eq!(bytes, content.len() as u64);
+            let mut written = vec![0xff; content.len()];
+            file.read_exact_at(&mut written, 0).unwrap();
+            assert!(written == content && file.metadata().unwrap().len() == bytes, "pieces of {length}");
+        }
     }
 }

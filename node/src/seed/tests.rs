@@ -56,7 +56,7 @@ fn input(nics: Vec<SeedNic>, user_data: Option<&str>) -> SeedInput {
         instance: instance(),
         hostname: Hostname::parse("web-1.example").unwrap(),
         nics,
-        user_data: user_data.map(|text| UserData::new(text.into())),
+        user_data: user_data.map(|text| Secret::from(Vec::from(text))),
     }
 }
 
@@ -183,14 +183,14 @@ fn name_servers_alone_leave_dhcp_on() {
 #[test]
 fn user_data_is_never_shown() {
     let shown = format!("{:?}", input(Vec::new(), Some(SECRET)));
-    assert!(!shown.contains("hunter2") && shown.contains("UserData(39 bytes)"), "{shown}");
+    assert!(!shown.contains("hunter2") && shown.contains("Secret(39 bytes)"), "{shown}");
 }
 
 #[test]
 fn the_scratch_directory_is_private_and_goes_with_its_content() {
     let host = host();
     let directory = host.layout.instance(&instance());
-    let scratch = Scratch::fill(&directory, &input(Vec::new(), Some(SECRET))).unwrap();
+    let scratch = Scratch::fill(&directory, files(&input(Vec::new(), Some(SECRET)))).unwrap();
     let (path, names) = (scratch.directory.path().to_owned(), scratch.names.clone());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o700);
     for name in names {
@@ -211,7 +211,7 @@ fn a_tool_that_makes_no_seed_leaves_the_earlier_one_and_nothing_else() {
     let before = fs::read(host.seed()).unwrap();
     let directory = host.layout.instance(&instance());
     for content in [&b""[..], &[0; 64 << 10]] {
-        let scratch = Scratch::fill(&directory, &input(Vec::new(), None)).unwrap();
+        let scratch = Scratch::fill(&directory, files(&input(Vec::new(), None))).unwrap();
         fs::write(scratch.directory.path().join(ISO), content).unwrap();
         assert!(scratch.publish(Path::new(&host.seed())).is_err());
     }
