@@ -75,7 +75,8 @@ impl Sandbox {
     }
 }
 
-/// Bounds on what this process may take. Before anything else: they hold from the first file on.
+/// Bounds on what this process may take. Before anything else: they hold from the first file on. The kernel exempts root
+/// from a limit on processes: seccomp refuses to make any.
 ///
 /// # Errors
 /// [`HardenError`] with the limit.

@@ -231,7 +231,9 @@ fn number(error: &Error) -> Option<ErrorNumber> {
 
 /// What kind of failure an effect's error is, on a connection that is or is not `lost`.
 pub(crate) fn failure(error: &Error, lost: bool) -> FailureKind {
-    if lost {
+    // An error of the client's own half of the connection says nothing about what libvirtd did.
+    let on_the_way = matches!(error.domain(), virt::enumutil::Enum::Known(virt::error::ErrorDomain::Rpc));
+    if lost || on_the_way {
         return FailureKind::Unavailable;
     }
     // QEMU and the kernel say it in words alone: libvirt passes their last line on as an internal error.

@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 fn connect(place: &Place) -> Wire {
     let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
@@ -138,11 +139,20 @@ fn a_socket_that_the_service_manager_passes_is_served_and_left() {
         return;
     }
     let place = Place::new("passed");
+    let notify = place.root().join("run/notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&notify).expect("a notification socket");
+    manager.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let told = || {
+        let mut text = [0u8; 256];
+        let length = manager.recv(&mut text).expect("a notification");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
     let run = |passed: &OwnedFd| {
         let number = passed.as_raw_fd();
         let mut command = Command::new("sh");
         command.args(["-c", "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" --config \"$1\""]);
-        command.arg(bin("bcd-helper")).arg(place.config()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.arg(bin("bcd-helper")).arg(place.config()).env("NOTIFY_SOCKET", &notify);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         // SAFETY: dup2 and nothing else between fork and exec.
         unsafe {
             command.pre_exec(
@@ -163,12 +173,14 @@ fn a_socket_that_the_service_manager_passes_is_served_and_left() {
     place.give(&path);
     let child = run(&passed);
     drop(passed);
+    assert_eq!(told().trim(), "READY=1");
     let mut wires: Vec<Wire> = (0..3).map(|_| connect(&place).greeted()).collect();
     let records = Request::Records { after: None, limit: 1 };
     for wire in &mut wires {
         assert!(matches!(wire.call(&records), Reply::Records(_)), "the listener does not block the others");
     }
     kill(nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a pid")), Signal::SIGTERM).expect("signal");
+    assert_eq!(told().trim(), "STOPPING=1");
     let output = child.wait_with_output().expect("wait");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(path.exists(), "the name is the service manager's");

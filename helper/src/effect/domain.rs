@@ -17,6 +17,8 @@ use virt::sys;
 pub(super) enum Failed {
     /// libvirt's error.
     Libvirt(Error),
+    /// libvirt's error, after which nobody can tell whether the effect happened.
+    Uncertain(Error),
     /// The domain or its disk is not as it was when the effect was decided upon.
     Changed(String),
 }
@@ -36,6 +38,10 @@ impl Failed {
                 let kind = failure(&error, lease.is_lost());
                 tracing::warn!(%error, ?kind, "libvirt failed");
                 Outcome::Failed(kind, sentence(&error, data_dir))
+            }
+            Self::Uncertain(error) => {
+                tracing::warn!(%error, "libvirt failed, and whether the effect happened is not known");
+                Outcome::Failed(FailureKind::Unavailable, sentence(&error, data_dir))
             }
         }
     }
@@ -83,11 +89,22 @@ fn act(lease: &Lease, effect: &Effect) -> Result<(), Failed> {
                 let detail = format!("the disk has {now} bytes already and cannot be cut to {bytes}");
                 return Err(Failed::Changed(detail));
             }
-            domain.block_resize(ROOT_DISK, bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES)?;
+            resize_disk(&domain, bytes)?;
         }
         Effect::Nothing | Effect::ConsoleOpen(_) => {}
     }
     Ok(())
+}
+
+/// Tells the VMM the new size. An error does not say whether the VMM took it, and only a certain no may be answered as a
+/// refusal, so the size is asked for once more.
+fn resize_disk(domain: &Domain, bytes: u64) -> Result<(), Failed> {
+    let Err(error) = domain.block_resize(ROOT_DISK, bytes, sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES) else { return Ok(()) };
+    match domain.block_info(ROOT_DISK, 0) {
+        Ok(info) if info.capacity == bytes => Ok(()),
+        Ok(_) => Err(Failed::Libvirt(error)),
+        Err(_) => Err(Failed::Uncertain(error)),
+    }
 }
 
 /// The domain that was decided upon.
