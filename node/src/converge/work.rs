@@ -136,7 +136,7 @@ impl Work {
         if let Some(at) = self.retry_at.filter(|at| *at > now) {
             return Err(Some(at));
         }
-        let restarts = matches!(steps.first(), Some(Step::Start { .. } | Step::Resume));
+        let restarts = steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::Resume));
         match self.started_at {
             Some(at) if restarts && now.saturating_duration_since(at) < STEADY => {
                 self.quick = self.quick.saturating_add(1);
