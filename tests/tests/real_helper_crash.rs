@@ -36,8 +36,12 @@ struct Case {
 
 impl World {
     fn wire(&self) -> Wire {
+        self.connect().expect("the node's user connects").greeted()
+    }
+
+    fn connect(&self) -> std::io::Result<Wire> {
         let (uid, gid) = (self.place.node_uid().as_raw(), self.place.node_gid().as_raw());
-        Wire::connect_as(&self.place.helper_socket(), uid, gid).expect("the node's user connects").greeted()
+        Wire::connect_as(&self.place.helper_socket(), uid, gid)
     }
 
     fn record(&self) -> Option<RecordView> {
@@ -206,7 +210,7 @@ fn run(case: &Case, step: &str) {
     honest.stop();
 
     let mut doomed = daemons::spawn_helper(&world.place, &[("BCD_HELPER_CRASH_AT", &at)]);
-    wait_for("the doomed helper's socket", 20, || world.place.helper_socket().exists());
+    wait_for("the doomed helper's socket", 20, || world.connect().is_ok());
     let mut wire = world.wire();
     wire.send(&(case.request)(&world)).expect("send");
     let status = doomed.ended(60);

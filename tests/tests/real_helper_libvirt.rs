@@ -160,11 +160,12 @@ fn what_was_begun_when_libvirtd_went_away_is_settled_when_it_is_back() {
     // The helper ends with an intent to define, and comes back to a host without libvirtd.
     let at = [("BCD_HELPER_CRASH_AT", "libvirt.define:after-effect")];
     let mut doomed = daemons::spawn_helper(&world.place, &at);
-    wait_for("the doomed helper's socket", 20, || world.place.helper_socket().exists());
     let World { base, place, .. } = world;
+    let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
+    let connect = || Wire::connect_as(&place.helper_socket(), uid, gid);
+    wait_for("the doomed helper's socket", 20, || connect().is_ok());
     let doomed_wire = {
-        let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
-        let mut wire = Wire::connect_as(&place.helper_socket(), uid, gid).expect("connect").greeted();
+        let mut wire = connect().expect("connect").greeted();
         let definition = files::definition(&base, Vec::new());
         wire.send(&Request::LibvirtDefine { instance: id("settle"), definition }).expect("send");
         wire
