@@ -29,6 +29,7 @@ mod describe;
 mod desired;
 mod guard;
 mod judge;
+mod steps;
 #[cfg(test)]
 mod tests;
 pub use describe::describe;

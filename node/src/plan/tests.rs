@@ -372,6 +372,31 @@ fn a_changed_definition_is_defined_and_changed_nics_wait_for_a_stop() {
 }
 
 #[test]
+fn a_mac_that_changes_hands_is_waited_for_and_nothing_else_is() {
+    let with = |name: &str, mac: &str| instance(name, json!({"nics": [{"bridge": "br0", "mac": mac}]}));
+    let (mac, other) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
+    let stage = Stage::converged(&desired(&[with("b", mac), with("c", other)]));
+    let plan = stage.plan(&desired(&[with("a", mac), with("c", other), instance("d", json!({}))]));
+    let [b, a, d] = &plan.changes[..] else { panic!("{plan:?}") };
+    assert_eq!((b.instance.as_str(), b.phase), ("b", Phase::Delete));
+    assert_eq!(a.steps, [Step::CreateDisk, Step::WriteSeed], "what needs no MAC goes on");
+    let refusal = a.refusal.as_ref().expect("it waits");
+    assert_eq!(refusal.kind, FaultKind::Unavailable);
+    assert!(refusal.message.contains("instance b's") && refusal.message.contains(mac), "{}", refusal.message);
+    assert!(refusal.message.ends_with("is deleted"), "{}", refusal.message);
+    assert_eq!((d.instance.as_str(), &d.refusal), ("d", &None));
+    let mut stopped = stage.clone();
+    stopped.set("c", InstanceState::Stopped);
+    let plan = stopped.plan(&desired(&[instance("b", json!({})), with("c", mac)]));
+    let c = plan.changes.iter().find(|change| change.instance == id("c")).expect("c");
+    assert!(c.steps.is_empty(), "not started with the NICs it had: {plan:?}");
+    assert!(c.refusal.as_ref().is_some_and(|refusal| refusal.message.ends_with("has other NICs")), "{plan:?}");
+    let elsewhere = json!({"nics": [{"bridge": "br1", "mac": mac}]});
+    let plan = stage.plan(&desired(&[with("b", mac), with("c", other), instance("a", elsewhere)]));
+    assert_eq!(only(&plan).refusal, None, "on another bridge it is another network");
+}
+
+#[test]
 fn an_unfinished_record_a_lost_seed_a_lost_base_and_a_lost_share_are_put_right() {
     let wanted = one(json!({}));
     let stage = Stage::converged(&wanted);

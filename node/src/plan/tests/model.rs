@@ -10,7 +10,7 @@ use proptest::sample::select;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// Passes that must suffice to converge once nothing fails any more.
-const ENOUGH: usize = 4;
+const ENOUGH: usize = 6;
 
 #[derive(Clone, Default)]
 struct World {
@@ -48,6 +48,7 @@ struct Wish {
     state: &'static str,
     disk: u64,
     vcpus: u32,
+    mac: usize,
     nic: u8,
     image: &'static str,
     allocation: &'static str,
@@ -62,7 +63,7 @@ impl Wish {
                 "desired_state": self.state, "disk_bytes": self.disk << 30, "vcpus": self.vcpus,
                 "allocation": self.allocation, "ssh_from_host_only": self.unbuilt,
                 "image": {"url": "https://a.example/x", "sha256": self.image.repeat(64), "format": "raw"},
-                "nics": [{"bridge": "br0", "mac": format!("52:54:00:00:{:02x}:{:02x}", self.name, self.nic)}],
+                "nics": [{"bridge": "br0", "mac": format!("52:54:00:00:{:02x}:{:02x}", self.mac, self.nic)}],
             }),
         )
     }
@@ -81,6 +82,7 @@ fn wish(name: usize) -> impl Strategy<Value = Wish> {
     )
         .prop_map(move |(state, disk, vcpus, nic, image, allocation, unbuilt)| Wish {
             name,
+            mac: name,
             state,
             disk,
             vcpus,
@@ -93,7 +95,11 @@ fn wish(name: usize) -> impl Strategy<Value = Wish> {
 
 fn document() -> impl Strategy<Value = Vec<Wish>> {
     let each = |name| proptest::option::weighted(0.7, wish(name));
-    (each(0), each(1), each(2)).prop_map(|(a, b, c)| [a, b, c].into_iter().flatten().collect())
+    // The MACs go round among the names from one document to the next.
+    (each(0), each(1), each(2), prop_oneof![3 => Just(0usize), 1 => 1usize..3]).prop_map(|(a, b, c, turn)| {
+        let turned = |wish: Wish| Wish { mac: (wish.name + turn) % 3, ..wish };
+        [a, b, c].into_iter().flatten().map(turned).collect()
+    })
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -164,6 +170,11 @@ impl World {
                     "{id} is defined as it is"
                 );
                 assert!(files.seed && self.stage.images.contains(&definition.image), "{id} has all its files");
+                for (other, record) in self.stage.records.iter().filter(|(other, _)| *other != id) {
+                    let mut both =
+                        record.definition.nics.iter().flat_map(|a| definition.nics.iter().map(move |b| (a, b)));
+                    assert!(!both.any(|(a, b)| a.mac == b.mac && a.bridge == b.bridge), "{id} takes a MAC of {other}");
+                }
                 let in_memory = self.in_memory(id);
                 if let Some(record) = self.stage.records.get_mut(id) {
                     assert_eq!(
