@@ -36,8 +36,8 @@ mod tests;
 
 /// What the names of downloads under way begin with.
 const PART_PREFIX: &str = ".part-";
-/// Pieces between the network and the disk: a piece has some 16 KiB.
-const PIECES: usize = 64;
+/// Pieces between the network and the disk. A piece has 16 KiB to some 400 KiB, as the connection's buffer grows.
+const PIECES: usize = 8;
 
 /// A checked base image that lies under its final name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -42,6 +42,12 @@ impl Held {
             Ok(descriptor) => descriptor,
             Err(Errno::ENOENT) => return Ok(None),
             Err(Errno::ELOOP) => return Err(foreign(path, "is reached by a link")),
+            Err(Errno::ENOTDIR) => {
+                let root = layout.root().display();
+                let sentence =
+                    format!("data_dir {root} is no directory: set it to one, not to a link that leads there");
+                return Err(Fault::new(FaultKind::Internal, sentence));
+            }
             Err(error) => return Err(storage_fault(path, error.into())),
         };
         let stat = fstat(&descriptor).map_err(|e| storage_fault(path, e.into()))?;

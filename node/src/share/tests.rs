@@ -253,6 +253,16 @@ fn a_default_acl_is_refused_with_its_remedy() {
 }
 
 #[test]
+fn a_data_dir_that_is_a_link_is_refused_with_what_to_do() {
+    let host = host(&[]);
+    let aside = tempfile::tempdir().unwrap();
+    let link = aside.path().join("link");
+    symlink(host.directory.path(), &link).unwrap();
+    let fault = prepare(&Layout::new(&link)).unwrap_err();
+    assert!(fault.to_string().contains("not to a link"), "{fault}");
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let host = host(&["a"]);
     fs::remove_file(host.layout.seed(&id("a"))).unwrap();
