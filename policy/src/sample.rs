@@ -83,6 +83,20 @@ pub(crate) fn uuid(number: u32) -> DomainUuid {
     DomainUuid::from_random(bytes)
 }
 
+/// Records that have every guest uid but number 17.
+pub(crate) fn all_uids_but_17() -> Records {
+    static ALL: std::sync::OnceLock<Records> = std::sync::OnceLock::new();
+    let make = || {
+        let mut records = Records::default();
+        let definition = Definition { nics: nics(&[]), ..definition() };
+        for number in (0..=(limits::GUEST_UID_LAST - limits::GUEST_UID_FIRST)).filter(|number| *number != 17) {
+            records.apply(RecordChange::Put(record(&id(&format!("n{number}")), number, definition.clone())));
+        }
+        records
+    };
+    ALL.get_or_init(make).clone()
+}
+
 /// A host where the bridges `br0` and `br1` are listed.
 pub(crate) struct Host {
     pub(crate) config: Config,

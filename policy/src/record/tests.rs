@@ -140,11 +140,7 @@ fn a_uid_comes_back_as_late_as_possible() {
 
 #[test]
 fn the_last_free_uid_is_found_and_then_none() {
-    let count = limits::GUEST_UID_LAST - limits::GUEST_UID_FIRST + 1;
-    let mut records = Records::default();
-    for number in (0..count).filter(|number| *number != 17) {
-        records.apply(RecordChange::Put(with_macs(&format!("n{number}"), number, &[])));
-    }
+    let mut records = crate::sample::all_uids_but_17();
     assert_eq!(records.free_uid(), Some(uid(17)));
     records.apply(RecordChange::Put(with_macs("n17", 17, &[])));
     assert_eq!(records.free_uid(), None);
