@@ -4,7 +4,7 @@
 //! a whole qcow2 with an explicit backing path and format, and its first-level table spans the largest disk there may
 //! be, so that growing is one write of eight bytes and a crash leaves either size, never half of one.
 use crate::fault::{Fault, FaultKind};
-use crate::image::bytes::FileBytes;
+use crate::image::bytes::{FileBytes, window};
 use crate::image::qcow2::{self, Header, HeaderError};
 use crate::image::{BaseImage, storage_fault};
 use crate::layout::Layout;
@@ -39,6 +39,8 @@ pub struct DiskFacts {
     pub virtual_bytes: u64,
     /// The base image it lies on, as written in the overlay.
     pub backing: Option<Backing>,
+    /// Whether anything was ever written to it: `false` for an overlay as [`create`] makes it.
+    pub written: bool,
 }
 
 /// What an overlay names as its base.
@@ -231,8 +233,22 @@ fn read(file: &File) -> io::Result<Read> {
         }
         (Some(_), None) | (None, _) => None,
     };
-    let facts = DiskFacts { virtual_bytes: header.virtual_bytes, backing };
+    let facts = DiskFacts { virtual_bytes: header.virtual_bytes, backing, written: is_written(&bytes, &header)? };
     Ok(Read { header, facts })
+}
+
+/// Whether the first-level table has an entry. It lies within the file: [`Header::read`] saw to that.
+fn is_written(bytes: &FileBytes<'_>, header: &Header) -> io::Result<bool> {
+    let (mut at, end) = (header.l1_offset, header.l1_offset + u64::from(header.l1_entries) * 8);
+    while at < end {
+        let chunk: [u8; 4096] = window(bytes, at)?;
+        let here = usize::try_from(end - at).unwrap_or(usize::MAX).min(chunk.len());
+        if chunk.iter().take(here).any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+        at += chunk.len() as u64;
+    }
+    Ok(false)
 }
 
 /// Opens a disk of ours: a regular file with one name that the node's user owns. `None` when there is nothing.

@@ -82,8 +82,8 @@ pub struct InstanceFiles {
     /// The uid that the files are shared with.
     pub shared: Option<GuestUid>,
     /// Set by the executor for files that this process made and that no record stands for yet:
-    /// [`Wanted::fingerprint`] of what they were made for. Files without a record that say anything else are leftovers
-    /// and are removed before anything is made.
+    /// [`Wanted::fingerprint`] of what they were made for. Files without a record that say anything else are leftovers:
+    /// removed before anything is made, unless somebody's data is in them.
     pub made_for: Option<Fingerprint>,
 }
 
@@ -97,6 +97,8 @@ pub enum DiskFile {
     Ready {
         /// The virtual size that its header says, bytes.
         virtual_bytes: u64,
+        /// Whether anything was ever written to it; a guest that runs writes soon.
+        written: bool,
     },
     /// It is there and its header makes no sense, or cannot be read.
     Unreadable,

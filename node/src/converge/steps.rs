@@ -100,7 +100,8 @@ pub(super) async fn run(parts: Parts, job: Job) -> Outcome {
     let mut result = Ok(());
     let mut cancelled = false;
     for step in job.steps {
-        if *task.cancel.borrow() {
+        // A deletion that has come this far goes on: a disk without a record helps nobody.
+        if *task.cancel.borrow() && step != Step::RemoveFiles {
             cancelled = true;
             break;
         }

@@ -90,6 +90,7 @@ fn an_overlay_names_its_base_and_format_and_reads_through_to_it() {
         let facts = inspect(&host.layout, &host.id).unwrap().unwrap();
         assert_eq!(facts.virtual_bytes, 10 * GIB);
         assert_eq!(facts.backing, Some(Backing { path: base.path.clone(), format }));
+        assert!(!facts.written, "nothing was ever written to it");
         let metadata = fs::symlink_metadata(&disk).unwrap();
         assert_eq!((metadata.permissions().mode() & 0o7777, metadata.nlink()), (0o600, 1));
         assert!(metadata.blocks() * 512 < 512 << 10, "an empty overlay takes {} blocks", metadata.blocks());
@@ -115,9 +116,21 @@ fn creating_again_keeps_the_disk_and_its_data() {
     host.create(&base, GIB).unwrap();
     let disk = host.disk();
     run("qemu-io", &["-f", "qcow2", "-c", "write -q -P 0x11 0 64k", disk.to_str().unwrap()]);
+    assert!(inspect(&host.layout, &host.id).unwrap().unwrap().written);
     host.create(&base, 2 * GIB).unwrap();
     run("qemu-io", &["-f", "qcow2", "-c", "read -P 0x11 0 64k", disk.to_str().unwrap()]);
     assert_eq!(inspect(&host.layout, &host.id).unwrap().unwrap().virtual_bytes, GIB);
+}
+
+#[test]
+fn one_cluster_at_the_end_of_the_largest_disk_counts_as_written() {
+    let host = host();
+    let base = host.base(ImageFormat::Raw, 4 << 20);
+    host.create(&base, limits::DISK_MAX).unwrap();
+    assert!(!inspect(&host.layout, &host.id).unwrap().unwrap().written);
+    let write = format!("write -q -P 0x11 {} 512", limits::DISK_MAX - 512);
+    run("qemu-io", &["-f", "qcow2", "-c", &write, host.disk().to_str().unwrap()]);
+    assert!(inspect(&host.layout, &host.id).unwrap().unwrap().written);
 }
 
 #[test]

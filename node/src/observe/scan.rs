@@ -49,7 +49,7 @@ pub fn look_at(layout: &Layout, id: &InstanceId) -> Option<InstanceFiles> {
         return None;
     }
     let disk = match disk::inspect(layout, id) {
-        Ok(Some(facts)) => DiskFile::Ready { virtual_bytes: facts.virtual_bytes },
+        Ok(Some(facts)) => DiskFile::Ready { virtual_bytes: facts.virtual_bytes, written: facts.written },
         Ok(None) => DiskFile::Missing,
         Err(fault) => {
             warn!(instance = %id, fault = fault.chain(), "disk not readable");

@@ -83,7 +83,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    fn refused(refusal: Refusal) -> Self {
+    pub(super) fn refused(refusal: Refusal) -> Self {
         Self { refusal: Some(refusal), ..Self::default() }
     }
 }
@@ -188,8 +188,7 @@ impl Host<'_> {
                 self.wait_for_macs(id, definition, known.converge(state, wanted))
             }
             (Ok(definition), None, None) => {
-                let steps = create(wanted, files, self.has_image(definition));
-                self.wait_for_macs(id, definition, Verdict { steps, ..Verdict::default() })
+                self.wait_for_macs(id, definition, create(id, wanted, files, self.has_image(definition)))
             }
             (Err(refusal), _, None) => Verdict { refusal: Some(refusal.clone()), ..obey(state, wanted.state()) },
             (_, _, Some(refusal)) => Verdict { refusal: Some(refusal), ..obey(state, wanted.state()) },

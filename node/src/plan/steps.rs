@@ -9,12 +9,26 @@ use crate::fault::FaultKind;
 use crate::spec::DesiredState;
 use crate::status::InstanceState;
 use bcd_protocol::definition::Definition;
+use bcd_protocol::id::InstanceId;
 use bcd_protocol::reply::RecordView;
 
 /// A new instance. Files that this process did not just make for this very wish are leftovers of a crash or of an
-/// instance that had the same id: no guest may see them, and making them again costs little.
-pub(super) fn create(wanted: &Wanted, files: Option<&InstanceFiles>, has_image: bool) -> Vec<Step> {
+/// instance that had the same id: no guest may see them, and making them again costs little. But a disk with data in it
+/// is not removed for an instance that is wanted: a helper whose records were lost must not cost the guests' data too.
+pub(super) fn create(id: &InstanceId, wanted: &Wanted, files: Option<&InstanceFiles>, has_image: bool) -> Verdict {
     let mut steps = Vec::new();
+    match files.map(|files| files.disk) {
+        Some(DiskFile::Ready { written: true, .. } | DiskFile::Unreadable) => {
+            return Verdict::refused(Refusal::new(
+                FaultKind::Unavailable,
+                format!(
+                    "instances/{id}/disk.qcow2 has been written to and the helper has no record of its domain: save it if \
+                     its data is needed, then take the instance out of the document, which removes it, and put it back"
+                ),
+            ));
+        }
+        Some(DiskFile::Ready { written: false, .. } | DiskFile::Missing) | None => {}
+    }
     let fresh = files.filter(|files| files.made_for == Some(wanted.fingerprint()));
     if files.is_some() && fresh.is_none() {
         steps.push(Step::RemoveFiles);
@@ -34,7 +48,7 @@ pub(super) fn create(wanted: &Wanted, files: Option<&InstanceFiles>, has_image: 
         DesiredState::Paused => steps.push(Step::Start { paused: true }),
         DesiredState::Stopped => {}
     }
-    steps
+    Verdict { steps, ..Verdict::default() }
 }
 
 /// What is done for a refused instance: stopping or pausing it needs nothing of what is refused.
@@ -137,7 +151,7 @@ impl Known<'_> {
         match files.disk {
             DiskFile::Missing => Err(lost("is gone")),
             DiskFile::Unreadable => Err(lost("cannot be read")),
-            DiskFile::Ready { virtual_bytes } if want.disk.get() < virtual_bytes => Err(shrinks(virtual_bytes)),
+            DiskFile::Ready { virtual_bytes, .. } if want.disk.get() < virtual_bytes => Err(shrinks(virtual_bytes)),
             DiskFile::Ready { .. } => Ok(files),
         }
     }
@@ -157,7 +171,7 @@ impl Known<'_> {
             if want.disk > now.disk {
                 steps.push(Step::GrowLive { disk_bytes });
             }
-        } else if !matches!(files.disk, DiskFile::Ready { virtual_bytes } if virtual_bytes == disk_bytes.get()) {
+        } else if !matches!(files.disk, DiskFile::Ready { virtual_bytes, .. } if virtual_bytes == disk_bytes.get()) {
             steps.push(Step::GrowFile { disk_bytes });
         }
         let mut refusal = None;

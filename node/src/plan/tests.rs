@@ -62,7 +62,7 @@ impl Stage {
     fn hold(&mut self, id: &InstanceId, definition: Definition, number: usize, state: InstanceState) {
         let uid = GuestUid::new(0x7FFD_0000 + u32::try_from(number).expect("small")).expect("a uid");
         let uuid = DomainUuid::from_bytes([u8::try_from(number % 256).expect("small"); 16]);
-        let disk = DiskFile::Ready { virtual_bytes: definition.disk.get() };
+        let disk = DiskFile::Ready { virtual_bytes: definition.disk.get(), written: true };
         self.files.insert(id.clone(), InstanceFiles { disk, seed: true, shared: Some(uid), made_for: None });
         self.records.insert(id.clone(), RecordView { instance: id.clone(), uuid, uid, definition, unfinished: false });
         self.domains.insert(id.clone(), DomainView { state, stop_reason: None });
@@ -234,7 +234,7 @@ fn files_that_no_record_stands_for_are_made_again_unless_this_process_made_them_
     let wanted = one(json!({}));
     let mut stage = Stage::default();
     stage.images.extend(wanted.images());
-    let disk = DiskFile::Ready { virtual_bytes: 1 << 30 };
+    let disk = DiskFile::Ready { virtual_bytes: 1 << 30, written: false };
     let mut files = InstanceFiles { disk, seed: true, shared: None, made_for: None };
     stage.files.insert(id("a"), files);
     let made = [Step::CreateDisk, Step::WriteSeed, Step::Define, Step::Share, Step::Start { paused: false }];
@@ -249,6 +249,21 @@ fn files_that_no_record_stands_for_are_made_again_unless_this_process_made_them_
     files.seed = false;
     stage.files.insert(id("a"), files);
     assert_eq!(only(&stage.plan(&wanted)).steps, made[1..]);
+}
+
+#[test]
+fn a_disk_with_data_and_no_record_is_kept_for_a_wanted_instance_and_removed_with_one_that_left() {
+    let wanted = one(json!({}));
+    for disk in [DiskFile::Ready { virtual_bytes: 1 << 30, written: true }, DiskFile::Unreadable] {
+        for made_for in [None, wanted.get(&id("a")).map(Wanted::fingerprint)] {
+            let mut stage = Stage::default();
+            stage.files.insert(id("a"), InstanceFiles { disk, seed: true, shared: None, made_for });
+            let plan = stage.plan(&wanted);
+            assert!(only(&plan).steps.is_empty(), "{plan:?}");
+            assert!(refusal(&plan).message.contains("instances/a/disk.qcow2"), "{plan:?}");
+            assert_eq!(only(&stage.plan(&desired(&[]))).steps, [Step::RemoveFiles]);
+        }
+    }
 }
 
 #[test]
@@ -312,7 +327,7 @@ fn a_disk_grows_in_its_file_while_stopped_and_live_while_in_memory() {
     );
     // A crash between growing the file and defining.
     stage.set("a", InstanceState::Stopped);
-    stage.files.get_mut(&id("a")).expect("files").disk = DiskFile::Ready { virtual_bytes: 1 << 31 };
+    stage.files.get_mut(&id("a")).expect("files").disk = DiskFile::Ready { virtual_bytes: 1 << 31, written: true };
     assert_eq!(only(&stage.plan(&stopped)).steps, [Step::Define]);
 }
 
@@ -331,7 +346,7 @@ fn what_can_never_change_is_refused_with_both_values_and_the_instance_left_as_it
         assert!(parts.iter().all(|part| refusal(&plan).message.contains(part)), "{plan:?}");
     }
     let mut ahead = Stage::converged(&one(json!({})));
-    ahead.files.get_mut(&id("a")).expect("files").disk = DiskFile::Ready { virtual_bytes: 1 << 32 };
+    ahead.files.get_mut(&id("a")).expect("files").disk = DiskFile::Ready { virtual_bytes: 1 << 32, written: true };
     let plan = ahead.plan(&one(json!({"disk_bytes": 1u64 << 31})));
     assert!(refusal(&plan).message.contains("4294967296"), "the file counts, not only the record: {plan:?}");
 }

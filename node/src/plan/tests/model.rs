@@ -37,6 +37,8 @@ enum Event {
     GuestCrash(usize),
     /// Somebody undefines a stopped domain behind bcd's back.
     Undefined(usize),
+    /// The helper's state and libvirt's are lost: only the files are left.
+    Amnesia,
     /// Somebody defines a domain under a name that an instance would have.
     Squatter(usize),
 }
@@ -112,6 +114,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0usize..3).prop_map(Event::GuestCrash),
         1 => (0usize..3).prop_map(Event::Undefined),
         1 => (0usize..3).prop_map(Event::Squatter),
+        1 => Just(Event::Amnesia),
     ]
 }
 
@@ -156,7 +159,7 @@ impl World {
                 let definition = wanted.definition().expect("a definition");
                 assert!(self.stage.images.contains(&definition.image), "an overlay without its base");
                 let here = self.stage.files.entry(id.clone()).or_default();
-                here.disk = DiskFile::Ready { virtual_bytes: definition.disk.get() };
+                here.disk = DiskFile::Ready { virtual_bytes: definition.disk.get(), written: false };
                 here.made_for = Some(wanted.fingerprint());
                 self.disks.insert(id.clone(), (wanted.fingerprint(), false));
             }
@@ -164,11 +167,8 @@ impl World {
             Step::Define => {
                 let definition = wanted.and_then(|w| w.definition().ok()).expect("defined for an instance").clone();
                 let files = *self.files(id)?;
-                assert_eq!(
-                    files.disk,
-                    DiskFile::Ready { virtual_bytes: definition.disk.get() },
-                    "{id} is defined as it is"
-                );
+                let DiskFile::Ready { virtual_bytes, .. } = files.disk else { panic!("{id} has no disk") };
+                assert_eq!(virtual_bytes, definition.disk.get(), "{id} is defined as it is");
                 assert!(files.seed && self.stage.images.contains(&definition.image), "{id} has all its files");
                 for (other, record) in self.stage.records.iter().filter(|(other, _)| *other != id) {
                     let mut both =
@@ -227,6 +227,9 @@ impl World {
                     "{id} may open its files"
                 );
                 self.disks.get_mut(id).expect("a disk").1 = true;
+                if let DiskFile::Ready { written, .. } = &mut self.files(id)?.disk {
+                    *written = true;
+                }
                 self.enter(id, if paused { InstanceState::Paused } else { InstanceState::Running });
             }
             Step::Suspend => {
@@ -259,10 +262,7 @@ impl World {
             Step::RemoveFiles => {
                 assert!(!recorded, "files of {id} are removed and its record is there");
                 let (_, used) = self.disks.remove(id).unwrap_or_else(|| panic!("{id} has no files to remove"));
-                assert!(
-                    !used || wanted.is_none() || self.stage.files[id].made_for.is_none(),
-                    "{id}'s data is removed unasked"
-                );
+                assert!(!used || wanted.is_none(), "{id}'s data is removed unasked");
                 self.stage.files.remove(id);
             }
         }
@@ -271,9 +271,9 @@ impl World {
 
     fn grow(&mut self, id: &InstanceId, bytes: DiskBytes) -> Result<(), Refused> {
         let files = self.files(id)?;
-        let DiskFile::Ready { virtual_bytes } = files.disk else { return Err(Refused) };
+        let DiskFile::Ready { virtual_bytes, written } = files.disk else { return Err(Refused) };
         assert!(bytes.get() >= virtual_bytes, "the disk of {id} shrinks");
-        files.disk = DiskFile::Ready { virtual_bytes: bytes.get() };
+        files.disk = DiskFile::Ready { virtual_bytes: bytes.get(), written };
         Ok(())
     }
 
@@ -322,6 +322,12 @@ impl World {
             Event::Undefined(name) => {
                 if self.state(&id(NAMES[*name])) == InstanceState::Stopped {
                     self.stage.domains.remove(&id(NAMES[*name]));
+                }
+            }
+            Event::Amnesia => {
+                for name in NAMES.iter().take(3) {
+                    self.stage.records.remove(&id(name));
+                    self.stage.domains.remove(&id(name));
                 }
             }
             Event::Squatter(name) => {
