@@ -68,7 +68,7 @@ pub(super) async fn run(
         },
     };
     if raw.is_some() {
-        say("left");
+        say(if matches!(end, End::Closed) { "the node has ended this session" } else { "left" });
     }
     drop(raw);
     conclude(end, id, wanted.as_ref())
