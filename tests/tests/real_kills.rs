@@ -56,6 +56,9 @@ fn a_running_guest_outlives_kill_9_of_every_part() {
     pair.apply(&[Wish::running("outlives")], &[]);
     let _ = pair.up_line("outlives");
     let pid = domains::qemu_pid("outlives");
+    // What a console printed in the last tenth of a second before a kill may be lost; what is on disk is not.
+    let backlog = pair.place.data().join("instances/outlives/console.head");
+    wait_for("the up line on disk", 10, || std::fs::read_to_string(&backlog).is_ok_and(|text| text.contains("is up")));
     for victim in VICTIMS {
         kill_and_restart(&mut pair, victim);
         // Unknown is allowed meanwhile; stopped, failed or absent never is.
