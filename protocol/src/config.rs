@@ -246,9 +246,9 @@ fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
     let hosts = Vec::<String>::deserialize(deserializer)?;
     let usable = |host: &String| {
         (1..=255).contains(&host.len())
-            && host
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
+            && host.bytes().all(|b| {
+                b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+            })
     };
     match hosts.iter().find(|host| !usable(host)) {
         None => Ok(hosts),
