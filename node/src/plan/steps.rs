@@ -42,10 +42,11 @@ pub(super) fn create(id: &InstanceId, wanted: &Wanted, files: Option<&InstanceFi
     if !fresh.is_some_and(|files| files.seed) {
         steps.push(Step::WriteSeed);
     }
-    steps.extend([Step::Define, Step::Share]);
+    steps.push(Step::Define);
     match wanted.state() {
-        DesiredState::Running => steps.push(Step::Start { paused: false }),
-        DesiredState::Paused => steps.push(Step::Start { paused: true }),
+        DesiredState::Running => steps.extend([Step::Share, Step::Start { paused: false }]),
+        DesiredState::Paused => steps.extend([Step::Share, Step::Start { paused: true }]),
+        // Nobody reads its files. A base holds about 500 entries, and those that run need them.
         DesiredState::Stopped => {}
     }
     Verdict { steps, ..Verdict::default() }
@@ -92,7 +93,7 @@ impl Known<'_> {
             }
             (DesiredState::Running | DesiredState::Paused | DesiredState::Stopped, _) => (Vec::new(), state),
         };
-        let refusal = self.change(&mut steps, state, files);
+        let refusal = self.change(&mut steps, state, want, files);
         match (want, state) {
             (DesiredState::Running, InstanceState::Absent | InstanceState::Stopped) => {
                 steps.push(Step::Start { paused: false });
@@ -157,7 +158,13 @@ impl Known<'_> {
     }
 
     /// Brings files and definition to what is wanted. Answers what has to wait for a stop.
-    fn change(&self, steps: &mut Vec<Step>, state: InstanceState, files: &InstanceFiles) -> Option<Refusal> {
+    fn change(
+        &self,
+        steps: &mut Vec<Step>,
+        state: InstanceState,
+        wanted: DesiredState,
+        files: &InstanceFiles,
+    ) -> Option<Refusal> {
         let (want, now) = (self.definition, &self.record.definition);
         if !self.has_image {
             steps.push(Step::FetchImage);
@@ -184,7 +191,9 @@ impl Known<'_> {
         } else if self.record.unfinished || state == InstanceState::Absent || !as_recorded(want, now, in_memory) {
             steps.push(Step::Define);
         }
-        if files.shared != Some(self.record.uid) || !self.has_image || !files.seed {
+        // One that stays stopped needs no entry on its base, which holds about 500: it is shared before it starts.
+        let opened = in_memory || wanted != DesiredState::Stopped;
+        if opened && (files.shared != Some(self.record.uid) || !self.has_image || !files.seed) {
             steps.push(Step::Share);
         }
         refusal

@@ -122,18 +122,18 @@ fn disk(bytes: u64) -> DiskBytes {
     DiskBytes::new(bytes).expect("a size")
 }
 
-const NEW: [Step; 5] = [Step::FetchImage, Step::CreateDisk, Step::WriteSeed, Step::Define, Step::Share];
+const NEW: [Step; 4] = [Step::FetchImage, Step::CreateDisk, Step::WriteSeed, Step::Define];
 
 #[test]
 fn a_new_instance_is_made_defined_shared_and_brought_to_its_state() {
     for (state, last) in [
-        ("running", Some(Step::Start { paused: false })),
-        ("paused", Some(Step::Start { paused: true })),
-        ("stopped", None),
+        ("running", &[Step::Share, Step::Start { paused: false }][..]),
+        ("paused", &[Step::Share, Step::Start { paused: true }]),
+        ("stopped", &[]),
     ] {
         let wanted = one(json!({ "desired_state": state }));
         let plan = Stage::default().plan(&wanted);
-        assert_eq!(only(&plan).steps, NEW.into_iter().chain(last).collect::<Vec<_>>());
+        assert_eq!(only(&plan).steps, [&NEW, last].concat());
         assert_eq!(only(&plan).phase, Phase::Change);
         let mut stage = Stage::default();
         stage.images.extend(wanted.images());
@@ -429,6 +429,16 @@ fn an_unfinished_record_a_lost_seed_a_lost_base_and_a_lost_share_are_put_right()
         unshared.files.get_mut(&id("a")).expect("files").shared = shared;
         assert_eq!(only(&unshared.plan(&wanted)).steps, [Step::Share]);
     }
+}
+
+#[test]
+fn files_of_an_instance_that_stays_stopped_are_shared_only_before_it_starts() {
+    let mut stage = Stage::converged(&one(json!({})));
+    stage.files.get_mut(&id("a")).expect("files").shared = None;
+    stage.domains.get_mut(&id("a")).expect("a domain").state = InstanceState::Stopped;
+    assert!(stage.plan(&one(json!({"desired_state": "stopped"}))).changes.is_empty());
+    let start = Step::Start { paused: false };
+    assert_eq!(only(&stage.plan(&one(json!({"desired_state": "running"})))).steps, [Step::Share, start]);
 }
 
 #[test]
