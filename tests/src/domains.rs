@@ -72,6 +72,7 @@ pub struct Cleaner {
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
+        virt::error::clear_error_callback();
         let Ok(connection) = Connect::open(Some(URI)) else { return };
         for id in &self.instances {
             if let Ok(domain) = connection.lookup_domain_by_name(&format!("bcd-{id}")) {
