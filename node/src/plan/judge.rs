@@ -66,9 +66,8 @@ fn unread(mut plan: Plan, desired: &Desired, observed: &Observed<'_>) -> Plan {
         }
     }
     for (id, wanted) in desired.iter() {
-        let refusal = plan.refusal.clone().or_else(|| beforehand(wanted, observed));
-        if refusal.is_some() {
-            plan.add(id, Verdict { steps: Vec::new(), refusal, deletes: false });
+        if let Err(refusal) = admitted(wanted, observed, plan.refusal.as_ref()) {
+            plan.add(id, Verdict::refused(refusal));
         }
     }
     plan
@@ -110,10 +109,17 @@ impl Plan {
     }
 }
 
-/// Why an instance is refused whatever the host holds of it.
-fn beforehand(wanted: &Wanted, observed: &Observed<'_>) -> Option<Refusal> {
+/// What an instance is to be made of, or why it is refused whatever the host holds of it.
+fn admitted<'w>(
+    wanted: &'w Wanted,
+    observed: &Observed<'_>,
+    all_refused: Option<&Refusal>,
+) -> Result<&'w Definition, Refusal> {
+    if let Some(refusal) = all_refused {
+        return Err(refusal.clone());
+    }
     if !observed.runtimes.contains(wanted.runtime()) {
-        return Some(Refusal::new(
+        return Err(Refusal::new(
             FaultKind::Unsupported,
             format!(
                 "runtime is not installed on this host: {} (bcd doctor says what is missing)",
@@ -121,7 +127,7 @@ fn beforehand(wanted: &Wanted, observed: &Observed<'_>) -> Option<Refusal> {
             ),
         ));
     }
-    wanted.definition().err().cloned()
+    wanted.definition().map_err(Clone::clone)
 }
 
 /// The ids whose domain name somebody else's domain has.
@@ -181,18 +187,16 @@ impl Host<'_> {
             return Verdict::refused(unknown_state());
         }
         let files = self.files.get(id);
-        let refusal = all_refused.cloned().or_else(|| beforehand(wanted, self.observed));
-        match (wanted.definition(), record, refusal) {
-            (Ok(definition), Some(record), None) => {
-                let known = Known { definition, record, files, has_image: self.has_image(definition) };
-                self.wait_for_macs(id, definition, known.converge(state, wanted))
-            }
-            (Ok(definition), None, None) => {
-                self.wait_for_macs(id, definition, create(id, wanted, files, self.has_image(definition)))
-            }
-            (Err(refusal), _, None) => Verdict { refusal: Some(refusal.clone()), ..obey(state, wanted.state()) },
-            (_, _, Some(refusal)) => Verdict { refusal: Some(refusal), ..obey(state, wanted.state()) },
-        }
+        let definition = match admitted(wanted, self.observed, all_refused) {
+            Ok(definition) => definition,
+            Err(refusal) => return Verdict { refusal: Some(refusal), ..obey(state, wanted.state()) },
+        };
+        let has_image = self.has_image(definition);
+        let verdict = match record {
+            Some(record) => Known { definition, record, files, has_image }.converge(state, wanted),
+            None => create(id, wanted, files, has_image),
+        };
+        self.wait_for_macs(id, definition, verdict)
     }
 
     /// Leaves out what needs a MAC that another instance's record still has: the helper would refuse it, and what is
