@@ -2,7 +2,7 @@
 //!
 //! Room: `node`. Two locks, never held across an await: `shared` for moments, `store` by blocking threads while they
 //! read or write files. The reader takes `shared` alone, so a slow disk never holds up a guest: past
-//! [`PENDING_BYTES`] its output is counted as left out instead. The order is always `store`, then `shared`.
+//! [`PENDING_BYTES`] the oldest output that waits is counted as left out. The order is always `store`, then `shared`.
 use super::pty::Pty;
 use super::session::{InputRefused, Queue, Session, notice};
 use super::store::{PART_BYTES, Store};
@@ -10,17 +10,25 @@ use super::{Attach, Boot, ConsoleOpener, VIEWERS};
 use crate::fault::{Fault, FaultKind};
 use bcd_protocol::id::InstanceId;
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// Output that may wait for the disk.
+/// Output that may wait for the disk: as much as the latest part that is kept.
 const PENDING_BYTES: usize = 1024 * 1024;
-/// Output is written to disk this long after its first byte: a boot prints letter by letter.
+/// Output is written to disk this long after its first byte, for a boot prints letter by letter, or once there is
+/// [`WRITE_BYTES`] of it.
 const WRITE_DELAY: Duration = Duration::from_millis(100);
-/// Bytes read at once.
-const READ_BYTES: usize = 16 * 1024;
+/// As much output is written at once.
+const WRITE_BYTES: usize = 128 * 1024;
+/// After as much output the others on this thread have their turn: viewers must get to read.
+const TURN_BYTES: usize = 64 * 1024;
+/// Reads at the most for the last words of a guest that has stopped.
+const LAST_READS: usize = 64;
+/// Wait for each of them: the kernel hands a pty's bytes over a moment after they were written.
+const LAST_WAIT: Duration = Duration::from_millis(50);
 /// Pieces of input that may wait for a guest that takes none.
 const INPUT_PIECES: usize = 16;
 /// First and longest wait before the next try to open a console.
@@ -33,10 +41,12 @@ const SLOW_RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Hub {
     instance: InstanceId,
-    store: Arc<Mutex<Store>>,
+    store: Mutex<Store>,
     shared: Mutex<Shared>,
     /// There is output for the disk.
     unwritten: Notify,
+    /// There is much of it.
+    crowded: Notify,
     input: mpsc::Sender<(u64, Bytes)>,
     /// The other end of `input`, taken by whichever run is reading.
     typed: tokio::sync::Mutex<mpsc::Receiver<(u64, Bytes)>>,
@@ -46,7 +56,7 @@ pub(super) struct Hub {
 #[derive(Debug, Default)]
 struct Shared {
     run: Option<Run>,
-    pending: Vec<u8>,
+    pending: VecDeque<u8>,
     lost: u64,
     viewers: Vec<Viewer>,
     writer: Option<u64>,
@@ -72,9 +82,10 @@ impl Hub {
         let (input, typed) = mpsc::channel(INPUT_PIECES);
         Arc::new(Self {
             instance: instance.clone(),
-            store: Arc::new(Mutex::new(Store::new(dir, PART_BYTES))),
+            store: Mutex::new(Store::new(dir, PART_BYTES)),
             shared: Mutex::default(),
             unwritten: Notify::new(),
+            crowded: Notify::new(),
             input,
             typed: tokio::sync::Mutex::new(typed),
             connected: watch::Sender::new(false),
@@ -137,14 +148,13 @@ impl Hub {
             }
             // What is pending now goes to the files, what comes later to this viewer's queue: nothing twice or never.
             let id = shared.join(attach, &queue);
-            (id, std::mem::take(&mut shared.pending), std::mem::take(&mut shared.lost))
+            let (pending, lost) = shared.take_pending();
+            (id, pending, lost)
         };
-        let written = write_out(&mut store, &pending, lost);
+        let written = write_out(&mut store, pending, lost);
         let backlog = written.and_then(|()| store.backlog()).unwrap_or_else(|error| {
             tracing::warn!(instance = %self.instance, %error, "console backlog cannot be read");
-            let mut instead = notice("the backlog cannot be read; the node's log says why");
-            instead.extend_from_slice(&pending);
-            instead
+            notice("the backlog cannot be read; the node's log says why")
         });
         Ok(Session::new(Arc::clone(self), id, backlog, queue))
     }
@@ -178,8 +188,8 @@ impl Hub {
         // An earlier run that is still reading its last bytes holds this.
         let mut typed = self.typed.lock().await;
         while typed.try_recv().is_ok() {}
-        let store = Arc::clone(&self.store);
-        let begun = tokio::task::spawn_blocking(move || lock(&store).begin(boot)).await;
+        let hub = Arc::clone(&self);
+        let begun = tokio::task::spawn_blocking(move || lock(&hub.store).begin(boot)).await;
         if let Ok(Err(error)) = begun {
             tracing::warn!(instance = %self.instance, %error, "console backlog cannot be begun");
         }
@@ -242,24 +252,19 @@ impl Hub {
         typed: &mut mpsc::Receiver<(u64, Bytes)>,
         stopped: &mut watch::Receiver<bool>,
     ) -> std::io::Result<()> {
-        let mut buffer = vec![0_u8; READ_BYTES];
         let mut out = Bytes::new();
+        let mut turn = 0_usize;
         loop {
+            if turn >= TURN_BYTES {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
+            // In no fixed order: a flood of output must not keep the Ctrl-C that is to end it from the guest.
             tokio::select! {
-                biased;
-                _ = stopped.wait_for(|s| *s) => {
-                    // The guest's last words may still be there.
-                    loop {
-                        let count = pty.read_ready(&mut buffer)?;
-                        match buffer.get(..count) {
-                            None | Some([]) => return Ok(()),
-                            Some(bytes) => self.deliver(bytes),
-                        }
-                    }
-                }
-                count = pty.read(&mut buffer) => match buffer.get(..count?) {
-                    None | Some([]) => return Ok(()),
-                    Some(bytes) => self.deliver(bytes),
+                _ = stopped.wait_for(|s| *s) => break,
+                count = pty.read(|bytes| self.deliver(bytes)) => match count? {
+                    0 => return Ok(()),
+                    count => turn = turn.saturating_add(count),
                 },
                 count = pty.write(&out), if !out.is_empty() => {
                     out = out.slice(count?.min(out.len())..);
@@ -272,22 +277,33 @@ impl Hub {
                 }
             }
         }
+        // The guest's last words may still be on their way; one that prints on has not stopped.
+        for _ in 0..LAST_READS {
+            let last = tokio::time::timeout(LAST_WAIT, pty.read(|bytes| self.deliver(bytes))).await;
+            if !matches!(last, Ok(Ok(1..))) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn deliver(&self, bytes: &[u8]) {
         let mut shared = self.shared();
-        if shared.pending.len().saturating_add(bytes.len()) <= PENDING_BYTES {
-            shared.pending.extend_from_slice(bytes);
-        } else {
-            shared.lost = shared.lost.saturating_add(bytes.len() as u64);
-        }
+        shared.pending.extend(bytes);
+        let over = shared.pending.len().saturating_sub(PENDING_BYTES);
+        shared.pending.drain(..over);
+        shared.lost = shared.lost.saturating_add(over as u64);
+        let crowded = shared.pending.len() >= WRITE_BYTES;
         shared.tell(bytes);
         drop(shared);
         self.unwritten.notify_one();
+        if crowded {
+            self.crowded.notify_one();
+        }
     }
 
     /// Writes pending output to disk until the run is over and all is written.
-    async fn keep_writing(&self, mut over: watch::Receiver<bool>) {
+    async fn keep_writing(self: &Arc<Self>, mut over: watch::Receiver<bool>) {
         let mut failing = false;
         loop {
             let last = tokio::select! {
@@ -295,14 +311,14 @@ impl Hub {
                 _ = over.wait_for(|o| *o) => true,
             };
             if !last {
-                let _ = tokio::time::timeout(WRITE_DELAY, over.wait_for(|o| *o)).await;
+                tokio::select! {
+                    () = self.crowded.notified() => {}
+                    () = tokio::time::sleep(WRITE_DELAY) => {}
+                    _ = over.wait_for(|o| *o) => {}
+                }
             }
-            let (pending, lost) = {
-                let mut shared = self.shared();
-                (std::mem::take(&mut shared.pending), std::mem::take(&mut shared.lost))
-            };
-            let store = Arc::clone(&self.store);
-            let wrote = tokio::task::spawn_blocking(move || write_out(&mut lock(&store), &pending, lost)).await;
+            let hub = Arc::clone(self);
+            let wrote = tokio::task::spawn_blocking(move || hub.write_pending()).await;
             match wrote {
                 Ok(Err(error)) if !failing => {
                     failing = true;
@@ -317,6 +333,14 @@ impl Hub {
         }
     }
 
+    /// Writes what is pending to the files. Blocking. It is taken with the files already locked: an attach in between
+    /// would find it neither in the files nor in what is pending.
+    fn write_pending(&self) -> std::io::Result<()> {
+        let mut store = lock(&self.store);
+        let (pending, lost) = self.shared().take_pending();
+        write_out(&mut store, pending, lost)
+    }
+
     /// Says a line of ours to the viewers. It is not part of the backlog.
     fn say(&self, text: &str) {
         self.shared().tell(&notice(text));
@@ -328,6 +352,10 @@ impl Hub {
 }
 
 impl Shared {
+    fn take_pending(&mut self) -> (VecDeque<u8>, u64) {
+        (std::mem::take(&mut self.pending), std::mem::take(&mut self.lost))
+    }
+
     fn join(&mut self, attach: Attach, queue: &Arc<Queue>) -> u64 {
         self.last_viewer = self.last_viewer.saturating_add(1);
         let id = self.last_viewer;
@@ -357,12 +385,9 @@ fn lock(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_out(store: &mut Store, pending: &[u8], lost: u64) -> std::io::Result<()> {
-    if !pending.is_empty() {
-        store.append(pending)?;
-    }
+fn write_out(store: &mut Store, mut pending: VecDeque<u8>, lost: u64) -> std::io::Result<()> {
     if lost > 0 {
         store.lose(lost)?;
     }
-    Ok(())
+    if pending.is_empty() { Ok(()) } else { store.append(pending.make_contiguous()) }
 }

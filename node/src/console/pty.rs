@@ -9,6 +9,9 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+/// Bytes read at once: a pty gives at most this much.
+const READ_BYTES: usize = 4096;
+
 /// An open console.
 #[derive(Debug)]
 pub(super) struct Pty(AsyncFd<OwnedFd>);
@@ -35,21 +38,14 @@ impl Pty {
         Ok(Self(fd))
     }
 
-    /// Reads what there is. `Ok(0)`: the other end is gone. Cancelling it loses nothing.
-    pub(super) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Waits for output and gives it to `take`. Answers how much it was; `Ok(0)`: the other end is gone. Cancelling it
+    /// loses nothing: once bytes are read, they are given before anything is waited for.
+    pub(super) async fn read(&self, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;
-            if let Ok(result) = ready.try_io(|fd| read_now(fd.get_ref(), buffer)) {
+            if let Ok(result) = ready.try_io(|fd| read_now(fd.get_ref(), &mut take)) {
                 return result;
             }
-        }
-    }
-
-    /// Reads what there is now, without waiting. `Ok(0)`: nothing, or the other end is gone.
-    pub(super) fn read_ready(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match read_now(self.0.get_ref(), buffer) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            result => result,
         }
     }
 
@@ -64,11 +60,17 @@ impl Pty {
     }
 }
 
-fn read_now(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
-    match nix::unistd::read(fd, buffer) {
-        Ok(count) => Ok(count),
+/// The buffer is on the stack and only for this call: a thousand idle consoles hold none.
+fn read_now(fd: &OwnedFd, take: &mut impl FnMut(&[u8])) -> io::Result<usize> {
+    let mut buffer = [0_u8; READ_BYTES];
+    let count = match nix::unistd::read(fd, &mut buffer) {
+        Ok(count) => count,
         // What a pty says when its other end is closed.
-        Err(Errno::EIO) => Ok(0),
-        Err(e) => Err(e.into()),
+        Err(Errno::EIO) => 0,
+        Err(e) => return Err(e.into()),
+    };
+    if let Some(bytes) = buffer.get(..count).filter(|b| !b.is_empty()) {
+        take(bytes);
     }
+    Ok(count)
 }

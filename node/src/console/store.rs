@@ -134,7 +134,8 @@ impl Store {
 
     fn len(&self, part: &str) -> io::Result<u64> {
         match fs::symlink_metadata(self.path(part)) {
-            Ok(meta) => Ok(meta.len()),
+            Ok(meta) if meta.is_file() => Ok(meta.len()),
+            Ok(_) => Err(io::Error::other(format!("{} is no regular file", self.path(part).display()))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(e) => Err(e),
         }

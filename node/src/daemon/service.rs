@@ -11,7 +11,13 @@ use crate::status::{NodeStatus, SpecSource};
 use bcd_protocol::id::InstanceId;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+
+/// Longest wait of a document for a host that cannot be read now.
+const LOOK_TIME: Duration = Duration::from_secs(5);
+/// How often that is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running node.
 #[derive(Debug, Clone)]
@@ -28,6 +34,20 @@ impl Node {
 
     pub(super) fn converger(&self) -> &Converger {
         &self.converger
+    }
+}
+
+impl Node {
+    /// Waits a moment while the host cannot be read: a node that has just started has not looked yet, and would refuse
+    /// a document because it cannot tell what that deletes.
+    async fn wait_for_a_look(&self, spec: &NodeSpec) {
+        let looked = async {
+            while self.converger.plan(spec.clone()).await.is_ok_and(|report| !report.plan.unreadable.is_empty()) {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        // Past that, the converger's own answer says what cannot be read.
+        let _ = tokio::time::timeout(LOOK_TIME, looked).await;
     }
 }
 
@@ -59,6 +79,7 @@ impl NodeService for Node {
                     return Err(fault);
                 }
             };
+            self.wait_for_a_look(&spec).await;
             self.converger.apply(spec, SpecSource::Api, options.allow_delete).await
         })
     }
