@@ -1,3 +1,4 @@
+//! Tests of root disks: made, grown and inspected, with qemu-img as the second opinion.
 use super::*;
 use bcd_protocol::definition::ImageRef;
 use bcd_protocol::id::Sha256Digest;

@@ -1,3 +1,4 @@
+//! Tests of the image store against a real https server: what is fetched, refused and left behind.
 use super::*;
 use bcd_protocol::config::HostPath;
 use bcd_protocol::id::Sha256Digest;

@@ -1,3 +1,4 @@
+//! Tests of the planner: from wanted and observed to steps.
 use super::*;
 use crate::spec::{self, NodeSpec};
 use bcd_protocol::definition::Definition;

@@ -1,3 +1,4 @@
+//! Tests of user data: who may read a file of it, and what is ever shown.
 use super::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

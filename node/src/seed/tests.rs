@@ -1,3 +1,4 @@
+//! Tests of seeds: both tools, every file name, network-config by MAC.
 use super::*;
 use serde_json::{Value, json};
 use std::process::Command;

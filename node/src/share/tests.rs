@@ -1,3 +1,4 @@
+//! Tests of ACL entries on a real filesystem: exactly the rights of one guest.
 use super::*;
 use bcd_protocol::definition::ImageFormat;
 use bcd_protocol::id::Sha256Digest;

@@ -1,3 +1,4 @@
+//! Tests of the NodeSpec: every field, both formats, and where a fault is.
 use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,3 +1,4 @@
+//! Tests of status: names that programs rely on.
 use super::*;
 
 #[test]

@@ -1,3 +1,4 @@
+//! Tests of the tenant image check: sound images taken, lies and other containers refused by name.
 use super::*;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};

@@ -1,3 +1,4 @@
+//! Tests of the header reader: each field that can lie, and arbitrary bytes.
 use super::*;
 use proptest::prelude::*;
 use std::cell::Cell;
