@@ -35,7 +35,7 @@ mod retry;
 mod show;
 mod steps;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod work;
 
 pub use keep::load;

@@ -16,7 +16,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::helper::Helper;
 use crate::image::Store;
 use crate::layout::Layout;
-use crate::runtime::libvirt_kvm::LibvirtKvm;
+use crate::runtime::libvirt_kvm::{LibvirtKvm, few_allocator_arenas};
 use crate::sandbox;
 use crate::share;
 use bcd_protocol::config::Config;
@@ -53,6 +53,7 @@ pub fn run(configuration: &Path) -> Result<(), Fault> {
     identity::check()?;
     let layout = Layout::new(config.data_dir.as_path());
     let _lock = identity::lock(&layout)?;
+    few_allocator_arenas();
     // Before any thread is started: threads that are there already would stay outside.
     sandbox::enter(&config)?;
     tokio::runtime::Builder::new_multi_thread()

@@ -83,7 +83,11 @@ impl Helper {
     /// Must be called within a tokio runtime. Never fails: a helper that is not there yet is [`Reach::Down`].
     #[must_use]
     pub fn connect(socket: &Path, helper_uid: u32) -> Self {
-        let link = Arc::new(Link::new(PathBuf::from(socket), helper_uid));
+        Self::connect_with_patience(socket, helper_uid, REQUEST_TIME)
+    }
+
+    fn connect_with_patience(socket: &Path, helper_uid: u32, patience: Duration) -> Self {
+        let link = Arc::new(Link::new(PathBuf::from(socket), helper_uid, patience));
         let keeper = tokio::spawn(link::keep(Arc::clone(&link)));
         Self { link, _keeper: Arc::new(Keeper(keeper.abort_handle())) }
     }
@@ -259,12 +263,11 @@ impl Helper {
     /// Sends one request and waits for its reply; refusals and failures become faults here.
     async fn ask(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), Fault> {
         let verb = request.verb();
-        let answered = tokio::time::timeout(REQUEST_TIME, self.link.call(request)).await;
+        let patience = self.link.patience();
+        let answered = tokio::time::timeout(patience, self.link.call(request)).await;
         let Answer { reply, descriptor } = answered.map_err(|_| {
-            Fault::new(
-                FaultKind::Timeout,
-                format!("the helper gave no answer to {verb} in {} s", REQUEST_TIME.as_secs()),
-            )
+            self.link.note_overdue();
+            Fault::new(FaultKind::Timeout, format!("the helper gave no answer to {verb} in {} s", patience.as_secs()))
         })??;
         match reply {
             Reply::Denied(denied) => Err(Fault::new(

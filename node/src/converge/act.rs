@@ -9,7 +9,7 @@ use crate::console::Boot;
 use crate::fault::{Fault, FaultKind};
 use crate::observe::Observer;
 use crate::plan::{self, Change, DomainView};
-use crate::status::InstanceState;
+use crate::status::{InstanceState, StopReason};
 use bcd_protocol::definition::ImageRef;
 use bcd_protocol::id::InstanceId;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -40,8 +40,9 @@ impl Actor {
             let before = self.seen.get(id).copied();
             let was = before.map_or(InstanceState::Absent, |(view, _)| view.state);
             if was != view.state {
-                let why = view.stop_reason.map_or_else(String::new, |reason| format!(" ({reason:?})"));
-                info!(instance = %id, from = was.as_str(), to = view.state.as_str(), why = ?view.stop_reason, "state changed");
+                let why = view.stop_reason.map_or("", because);
+                info!(instance = %id, from = was.as_str(), to = view.state.as_str(), why, "state changed");
+                let why = if why.is_empty() { String::new() } else { format!(": {why}") };
                 let message = format!("{} → {}{why}", was.as_str(), view.state.as_str());
                 self.parts.events.push(EventKind::StateChanged, Some(id), message);
             }
@@ -189,6 +190,17 @@ impl Actor {
             Some(Err(fault)) => warn!(fault = fault.chain(), "unused base images not removed"),
             None => {}
         }
+    }
+}
+
+/// Why a guest stopped, in words.
+fn because(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::PoweredOff => "the guest powered off",
+        StopReason::Destroyed => "it was ended",
+        StopReason::Crashed => "the guest or its VMM crashed",
+        StopReason::FailedToStart => "it could not be started",
+        StopReason::Saved => "its memory was saved to a file",
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Actor {
     pub(super) stale: bool,
     /// How many looks at the host were begun.
     pub(super) looks: u64,
+    /// The last of them that was taken in.
+    absorbed: u64,
     pub(super) tasks: JoinSet<Outcome>,
     pub(super) owners: HashMap<Id, InstanceId>,
     pub(super) dirty: Arc<Notify>,
@@ -83,6 +85,7 @@ impl Actor {
             observer: &observer,
             desired: desired.as_deref(),
             works: &works,
+            look: 0,
             spec: &spec,
             helper: &helper,
             runtime: &runtime,
@@ -97,6 +100,7 @@ impl Actor {
             plan: Plan::default(),
             stale: true,
             looks: 0,
+            absorbed: 0,
             tasks: JoinSet::new(),
             owners: HashMap::new(),
             dirty: Arc::default(),
@@ -213,6 +217,7 @@ impl Actor {
     /// Takes in one look and acts on it. Answers whether anything shown changed.
     fn absorb(&mut self, number: u64, fetched: Fetched, beside: &mut Beside) -> bool {
         let changes = self.observer.absorb(fetched);
+        self.absorbed = number;
         if let Some(foreign) = changes.foreign {
             if foreign.is_empty() {
                 self.observer.describe(HashMap::new());
@@ -349,8 +354,8 @@ impl Actor {
             // A new helper may have another configuration: what it refused before is asked again.
             self.try_again(|error| matches!(error.kind, FaultKind::Unavailable | FaultKind::Denied));
             self.parts.events.push(EventKind::HelperFound, None, "the helper answers");
-        } else if was {
-            self.parts.events.push(EventKind::HelperLost, None, "the helper cannot be reached");
+        } else if was && let HelperReach::Down { reason } = &reach {
+            self.parts.events.push(EventKind::HelperLost, None, &**reason);
         }
         self.helper = reach;
     }
@@ -380,6 +385,7 @@ impl Actor {
             observer: &self.observer,
             desired: self.desired.as_deref(),
             works: &self.works,
+            look: self.absorbed,
             spec: &self.spec,
             helper: &self.helper,
             runtime: &self.runtime,

@@ -18,6 +18,8 @@ pub(super) struct Sources<'a> {
     pub(super) observer: &'a Observer,
     pub(super) desired: Option<&'a Desired>,
     pub(super) works: &'a BTreeMap<InstanceId, Work>,
+    /// The look at the host that `observer` has taken in last.
+    pub(super) look: u64,
     pub(super) spec: &'a SpecStatus,
     pub(super) helper: &'a HelperReach,
     pub(super) runtime: &'a RuntimeReach,
@@ -27,10 +29,12 @@ pub(super) struct Sources<'a> {
 pub(super) fn node(sources: &Sources<'_>) -> NodeStatus {
     let runtimes: Vec<_> = sources.observer.runtimes().iter().map(|id| runtime(id, sources.runtime)).collect();
     let labels = runtimes.iter().map(|r| (format!("bc.dev/driver.{}", r.driver.as_str()), "true".to_owned())).collect();
-    // A domain of ours whose record was not read yet is not foreign.
+    // States and records are read one after the other: while an instance is worked on, or was since the last look, its
+    // domain may lack its record there without being foreign.
     let in_work = |name: &str| {
         let id = name.strip_prefix("bcd-").and_then(|id| InstanceId::parse(id).ok());
-        id.is_some_and(|id| sources.works.get(&id).is_some_and(|w| w.running.is_some()))
+        let work = id.and_then(|id| sources.works.get(&id));
+        work.is_some_and(|w| w.running.is_some() || w.not_before > sources.look)
     };
     NodeStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,5 +1,5 @@
 //! The converger against a host in memory, with the node's real files.
-mod world;
+pub(crate) mod world;
 
 use crate::api::events::EventKind;
 use crate::fault::FaultKind;

@@ -13,8 +13,10 @@ use bcd_protocol::request::{Request, RequestId, RequestMessage};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -26,6 +28,8 @@ use tracing::{debug, info, warn};
 const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 /// Longest wait before connecting again: a helper that comes back is used within this time.
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
+/// Requests of one connection that may go unanswered before it is made anew.
+const OVERDUE_MOST: usize = limits::IN_FLIGHT / 2;
 /// Room for control messages: one descriptor needs 24 bytes; a peer that sends more is seen by the truncation flag or
 /// by the count.
 const CONTROL_WORDS: usize = 16;
@@ -62,6 +66,7 @@ enum LinkError {
 pub(super) struct Link {
     path: PathBuf,
     helper_uid: u32,
+    patience: Duration,
     reach: watch::Sender<Reach>,
     current: Mutex<Option<Arc<Connection>>>,
 }
@@ -70,6 +75,7 @@ pub(super) struct Link {
 struct Connection {
     socket: UnixSeqpacket,
     slots: Arc<Semaphore>,
+    overdue: AtomicUsize,
     pending: Mutex<Pending>,
 }
 
@@ -97,9 +103,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    pub(super) fn new(path: PathBuf, helper_uid: u32) -> Self {
+    pub(super) fn new(path: PathBuf, helper_uid: u32, patience: Duration) -> Self {
         let reason = Arc::from("the helper has not answered yet");
-        Self { path, helper_uid, reach: watch::Sender::new(Reach::Down { reason }), current: Mutex::new(None) }
+        let reach = watch::Sender::new(Reach::Down { reason });
+        Self { path, helper_uid, patience, reach, current: Mutex::new(None) }
+    }
+
+    /// Longest time that a request may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Counts a request whose caller gave up. Each holds its place on the connection, and enough of them would leave none
+    /// for other instances: then the connection is given up, and the next one has all places free.
+    pub(super) fn note_overdue(&self) {
+        let Some(connection) = lock(&self.current).clone() else { return };
+        let overdue = connection.overdue.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if overdue >= OVERDUE_MOST {
+            warn!(overdue, "requests without an answer: the connection to the helper is made anew");
+            if let Err(error) = connection.socket.shutdown(Shutdown::Both) {
+                debug!(%error, "the connection was gone already");
+            }
+        }
     }
 
     pub(super) fn reach(&self) -> watch::Receiver<Reach> {
@@ -183,7 +208,8 @@ impl Link {
 
 impl Connection {
     fn new(socket: UnixSeqpacket) -> Self {
-        Self { socket, slots: Arc::new(Semaphore::new(limits::IN_FLIGHT)), pending: Mutex::default() }
+        let slots = Arc::new(Semaphore::new(limits::IN_FLIGHT));
+        Self { socket, slots, overdue: AtomicUsize::new(0), pending: Mutex::default() }
     }
 
     /// Enters a waiting request; `None` once the connection has ended.

@@ -400,3 +400,26 @@ async fn dropping_the_last_handle_closes_the_connection() {
     drop(clone);
     assert!(peer.is_closed().await);
 }
+
+#[tokio::test]
+async fn requests_that_are_never_answered_do_not_use_the_connection_up() {
+    let mut server = Server::new();
+    let helper = Helper::connect_with_patience(&server.path, own_uid(), Duration::from_millis(50));
+    let stuck = server.welcome().await;
+    helper.wait_until_up(PATIENCE).await.expect("up");
+    for n in 0..limits::IN_FLIGHT / 2 {
+        assert!(matches!(&*helper.reach().borrow(), Reach::Up { connection: 1, .. }), "given up after {n}");
+        let fault = helper.resume(&id("stuck")).await.expect_err("no answer");
+        assert_eq!(fault.kind(), FaultKind::Timeout);
+    }
+    let peer = tokio::time::timeout(PATIENCE, server.welcome()).await.expect("a new connection");
+    helper.wait_until_up(PATIENCE).await.expect("up again");
+    let server = async {
+        let request = peer.next().await;
+        peer.reply(request.id, Reply::Done { changed: true }).await;
+    };
+    let instance = id("other");
+    let (answer, ()) = tokio::join!(helper.resume(&instance), server);
+    assert!(answer.expect("resumed"));
+    drop(stuck);
+}

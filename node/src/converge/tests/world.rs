@@ -28,24 +28,24 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of the base image.
-pub(super) const IMAGE_BYTES: u64 = 4 << 20;
+pub(crate) const IMAGE_BYTES: u64 = 4 << 20;
 
 /// What the host holds and how it behaves.
 #[derive(Default)]
-pub(super) struct Host {
-    pub(super) records: BTreeMap<InstanceId, RecordView>,
-    pub(super) domains: BTreeMap<String, (DomainUuid, DomainState, Option<u32>)>,
-    pub(super) asked: Vec<(Verb, Option<InstanceId>)>,
+pub(crate) struct Host {
+    pub(crate) records: BTreeMap<InstanceId, RecordView>,
+    pub(crate) domains: BTreeMap<String, (DomainUuid, DomainState, Option<u32>)>,
+    pub(crate) asked: Vec<(Verb, Option<InstanceId>)>,
     /// Presses of the power button that a guest ignores before it obeys; absent: all.
-    pub(super) obeys_after: HashMap<InstanceId, u32>,
+    pub(crate) obeys_after: HashMap<InstanceId, u32>,
     /// Verbs that get no answer, by instance.
-    pub(super) stuck: Vec<(Verb, InstanceId)>,
+    pub(crate) stuck: Vec<(Verb, InstanceId)>,
     /// Verbs that fail so many times, by instance.
-    pub(super) fails: Vec<(Verb, InstanceId, FailureKind, u32)>,
+    pub(crate) fails: Vec<(Verb, InstanceId, FailureKind, u32)>,
     /// The runtime does not answer.
-    pub(super) libvirt_down: bool,
+    pub(crate) libvirt_down: bool,
     generation: u64,
     boots: u32,
     uids: u32,
@@ -211,25 +211,25 @@ impl ConsoleOpener for Silent {
 }
 
 /// The host, the helper's process, and a converger on them.
-pub(super) struct World {
-    pub(super) dir: tempfile::TempDir,
-    pub(super) layout: Layout,
-    pub(super) host: Arc<Mutex<Host>>,
-    pub(super) converger: Converger,
-    pub(super) events: EventLog,
-    pub(super) sha256: String,
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) layout: Layout,
+    pub(crate) host: Arc<Mutex<Host>>,
+    pub(crate) converger: Converger,
+    pub(crate) events: EventLog,
+    pub(crate) sha256: String,
     timing: Timing,
     wakes: Arc<watch::Sender<u64>>,
     reach: Arc<watch::Sender<Reach>>,
     helper: Option<JoinHandle<()>>,
 }
 
-pub(super) fn id(text: &str) -> InstanceId {
+pub(crate) fn id(text: &str) -> InstanceId {
     InstanceId::parse(text).expect("an id")
 }
 
 /// Times that make a test quick.
-pub(super) fn quick() -> Timing {
+pub(crate) fn quick() -> Timing {
     Timing {
         pass: Duration::from_millis(200),
         press: Duration::from_millis(60),
@@ -241,11 +241,11 @@ pub(super) fn quick() -> Timing {
 }
 
 impl World {
-    pub(super) async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(quick()).await
     }
 
-    pub(super) async fn with(timing: Timing) -> Self {
+    pub(crate) async fn with(timing: Timing) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let layout = Layout::new(&dir.path().join("data"));
         for path in [layout.root().to_owned(), layout.images(), layout.instances(), layout.node()] {
@@ -265,7 +265,7 @@ impl World {
     }
 
     /// Starts the helper's process.
-    pub(super) fn helper_up(&mut self) {
+    pub(crate) fn helper_up(&mut self) {
         let path = self.dir.path().join("helper.sock");
         let _ = std::fs::remove_file(&path);
         let mut listener = UnixSeqpacketListener::bind(&path).expect("a socket");
@@ -279,7 +279,7 @@ impl World {
     }
 
     /// Kills the helper's process.
-    pub(super) fn helper_down(&mut self) {
+    pub(crate) fn helper_down(&mut self) {
         if let Some(helper) = self.helper.take() {
             helper.abort();
         }
@@ -287,32 +287,32 @@ impl World {
     }
 
     /// Kills the node's process and starts another.
-    pub(super) async fn restart_node(&mut self) {
+    pub(crate) async fn restart_node(&mut self) {
         self.converger.stop().await;
         let lifecycle = (&self.wakes, &self.reach);
         self.converger = start(self.dir.path(), &self.layout, &self.host, lifecycle, &self.events, self.timing);
     }
 
     /// Changes the host behind the node's back, and wakes it as a lifecycle event would.
-    pub(super) fn happens<T>(&self, what: impl FnOnce(&mut Host) -> T) -> T {
+    pub(crate) fn happens<T>(&self, what: impl FnOnce(&mut Host) -> T) -> T {
         let answer = what(&mut self.host.lock().expect("the host"));
         self.wakes.send_modify(|n| *n += 1);
         answer
     }
 
     /// A guest's state changes by itself.
-    pub(super) fn guest(&self, instance: &str, state: DomainState) {
+    pub(crate) fn guest(&self, instance: &str, state: DomainState) {
         self.happens(|host| host.state(&id(instance), state));
     }
 
-    pub(super) fn libvirt(&self, up: bool) {
+    pub(crate) fn libvirt(&self, up: bool) {
         self.happens(|host| host.libvirt_down = !up);
         let reach = if up { Reach::Up } else { Reach::Down { reason: Arc::from("down in this test") } };
         self.reach.send_replace(reach);
     }
 
     /// A document of instances: id, desired state, more lines.
-    pub(super) fn document(&self, instances: &[(&str, &str, &str)]) -> NodeSpec {
+    pub(crate) fn document(&self, instances: &[(&str, &str, &str)]) -> NodeSpec {
         let text: String = instances
             .iter()
             .map(|(id, state, more)| {
@@ -336,13 +336,13 @@ impl World {
         spec::parse("test.toml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"))
     }
 
-    pub(super) async fn apply(&self, instances: &[(&str, &str, &str)]) {
+    pub(crate) async fn apply(&self, instances: &[(&str, &str, &str)]) {
         let source = crate::status::SpecSource::Api;
         self.converger.apply(self.document(instances), source, true).await.expect("accepted");
     }
 
     /// Waits until the status is as wanted.
-    pub(super) async fn until(&self, what: &str, want: impl Fn(&NodeStatus) -> bool) -> Arc<NodeStatus> {
+    pub(crate) async fn until(&self, what: &str, want: impl Fn(&NodeStatus) -> bool) -> Arc<NodeStatus> {
         let mut status = self.converger.status();
         let found = tokio::time::timeout(PATIENCE, status.wait_for(|s| want(s))).await;
         match found {
@@ -352,7 +352,7 @@ impl World {
     }
 
     /// Waits until an instance is as wanted.
-    pub(super) async fn until_instance(
+    pub(crate) async fn until_instance(
         &self,
         instance: &str,
         what: &str,
@@ -364,22 +364,22 @@ impl World {
     }
 
     /// Waits until an instance runs and nothing is done for it any more.
-    pub(super) async fn until_running(&self, instance: &str) {
+    pub(crate) async fn until_running(&self, instance: &str) {
         let running = |i: &InstanceStatus| i.state == crate::status::InstanceState::Running && i.doing.is_none();
         self.until_instance(instance, "running", running).await;
     }
 
     /// What the helper was asked so far, as `verb id`.
-    pub(super) fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         let host = self.host.lock().expect("the host");
         host.asked.iter().map(|(verb, id)| format!("{verb} {}", id.as_ref().map_or("", |i| i.as_str()))).collect()
     }
 
-    pub(super) fn forget_asked(&self) {
+    pub(crate) fn forget_asked(&self) {
         self.host.lock().expect("the host").asked.clear();
     }
 
-    pub(super) fn is_running(&self, instance: &str) -> bool {
+    pub(crate) fn is_running(&self, instance: &str) -> bool {
         self.host.lock().expect("the host").is_running(&id(instance))
     }
 }
