@@ -270,8 +270,9 @@ impl Hub {
                     out = out.slice(count?.min(out.len())..);
                 }
                 Some((viewer, bytes)) = typed.recv(), if out.is_empty() => {
-                    // Input of a viewer that has been taken over from meanwhile is let go.
-                    if self.shared().writer == Some(viewer) {
+                    // Input of a viewer that has been taken over from meanwhile is let go; that of one which only left
+                    // was typed while it was there.
+                    if self.shared().writer.is_none_or(|writer| writer == viewer) {
                         out = bytes;
                     }
                 }
