@@ -1,3 +1,4 @@
+//! Tests of the observer: what records and listing amount to together.
 use super::*;
 use crate::fault::FaultKind;
 use crate::runtime::Domain;
