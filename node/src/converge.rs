@@ -66,7 +66,7 @@ pub struct Parts {
 pub struct Timing {
     /// The longest time between two passes when nothing wakes one: what no event told is seen within it.
     pub pass: Duration,
-    /// Between two presses of a guest's power button: guests miss one that comes before they listen (case C11).
+    /// Between two presses of a guest's power button: guests miss one that comes before they listen.
     pub press: Duration,
     /// From the first press to the hard stop.
     pub power_off: Duration,

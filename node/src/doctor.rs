@@ -1,4 +1,5 @@
-//! `bcd doctor`: what this host can run and what is missing, each finding with its remedy. Works without the node.
+//! `bcd doctor`: whether this host is ready to run instances. Each finding comes with what to do about it, and none needs
+//! the node.
 //!
 //! Room: `node`. `gather` looks and decides nothing; `judge` decides and looks at nothing, so each verdict has a test.
 //! Nothing here changes the host.

@@ -1,5 +1,5 @@
-//! The NodeSpec: what this host should run. Strict: unknown fields, wrong units and out-of-range numbers are refused
-//! with file, line and field, and a refused document changes nothing.
+//! The NodeSpec: what this host should run. Strict: a field it does not know, or a value it would have to guess
+//! about, refuses the document with file, line and field, and a refused document changes nothing.
 //!
 //! Room: `node`. Pure: reading the file is the caller's. The JSON Schema is derived from the same types.
 use crate::spec::schema::{

@@ -1,8 +1,8 @@
 //! Decides every privileged request of bcd.
 //!
-//! Room: `policy`. A pure map from (configuration, records, peer, observed facts, request) to a [`Grant`] or a
-//! [`Denial`]. No I/O, no clock, no unsafe, no panic. A grant's effects have private fields and only this crate builds
-//! them, so an executor cannot be handed anything that was not decided here.
+//! Room: `policy`. The answer, a [`Grant`] or a [`Denial`], depends on the arguments alone. No I/O, no clock, no unsafe,
+//! no panic. A grant's effects have private fields and only this crate builds them, so an executor cannot be handed anything
+//! that was not decided here.
 //!
 //! Read in this order: [`table`] (who may ask what in which phase), [`decide`](mod@decide) (the pipeline),
 //! [`judge`] (the checks of each verb), [`denial`] (the rules), [`xml`] (what root renders).

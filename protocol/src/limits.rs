@@ -76,8 +76,8 @@ pub const RULE_CHARS: usize = 48;
 /// Bytes of one domain's XML in a reply.
 pub const XML_BYTES: usize = 32 * 1024;
 
-/// First uid that a guest may run as; there are 32,768. The range lies above what systemd gives to containers
-/// (0x7FFC0000 is the last of those ranges' starts) and below 2³¹.
+/// First uid that a guest may run as; there are 32,768. The range lies between what systemd gives to containers (up to
+/// 0x6FFFFFFF) and to foreign images (from 0x7FFE0000): its UIDS-GIDS.md.
 pub const GUEST_UID_FIRST: u32 = 0x7FFD_0000;
 
 /// Last uid that a guest may run as.

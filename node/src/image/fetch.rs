@@ -15,7 +15,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Redirects followed: a mirror redirector and its mirror need one or two.
+/// Redirects followed: a download site that hands over to a nearer server needs one or two.
 const REDIRECTS: usize = 5;
 /// Most bytes of a CA file: the whole of Mozilla's list has under 300 KiB.
 const CA_FILE_BYTES: u64 = 4 << 20;

@@ -1,7 +1,7 @@
 //! libvirt's QEMU driver, read-only: what domains there are and what they do.
 //!
 //! Room: `node`. One thread owns the connection and makes every blocking call; callers await. Invariant: while there is
-//! no connection every question is answered `Unavailable`, so that nobody takes silence for "stopped" (cases C12, C13).
+//! no connection every question is answered `Unavailable`, so that nobody takes silence for "stopped".
 //!
 //! ```text
 //! Down ── open, keepalive, register events ──> Up ── close callback, or a call fails and the daemon is gone ──> Down

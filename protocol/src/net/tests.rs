@@ -1,4 +1,4 @@
-//! Tests of MAC addresses (C17, C18).
+//! Tests of MAC addresses.
 use super::*;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of sizes and counts (C06): every bound from both sides, and nothing rounded.
+//! Tests of sizes and counts: every bound from both sides, and nothing rounded.
 use super::*;
 
 #[test]
