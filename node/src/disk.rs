@@ -225,9 +225,9 @@ fn read(file: &File) -> io::Result<Read> {
     header.overlay().map_err(|lie| io::Error::new(io::ErrorKind::InvalidData, lie))?;
     let backing = match (&header.backing_name, &header.extensions.backing_format) {
         (Some(name), Some(format)) => {
-            let format = [ImageFormat::Qcow2, ImageFormat::Raw]
-                .into_iter()
-                .find(|known| known.as_str().as_bytes() == format.as_slice())
+            let format = std::str::from_utf8(format)
+                .ok()
+                .and_then(ImageFormat::named)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the backing format is unknown"))?;
             Some(Backing { path: PathBuf::from(OsStr::from_bytes(name)), format })
         }

@@ -86,7 +86,10 @@ pub(crate) fn bounded(instance: &InstanceId, xml: Option<DomainXml>) -> Result<D
     xml.ok_or_else(|| {
         Denial::new(
             Rule::XmlTooLarge,
-            format!("the definition of instance {instance} is larger than {} bytes", limits::XML_BYTES),
+            format!(
+                "the definition of instance {instance} is larger than {} bytes: give it fewer NICs or addresses",
+                limits::XML_BYTES
+            ),
         )
     })
 }

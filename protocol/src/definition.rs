@@ -28,6 +28,12 @@ impl ImageFormat {
             Self::Raw => "raw",
         }
     }
+
+    /// The format of that name; `None` for any other text.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Qcow2, Self::Raw].into_iter().find(|format| format.as_str() == name)
+    }
 }
 
 impl fmt::Display for ImageFormat {

@@ -83,16 +83,9 @@ fn is_label(text: &str) -> bool {
         && text.bytes().last().is_some_and(|b| b != b'-')
 }
 
-fn is_allocation(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= limits::ALLOCATION_CHARS
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-        && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
-}
-
-fn is_interface(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= limits::INTERFACE_CHARS
+/// 1 to `most` letters, digits, `-`, `_`, `.`, the first a letter or digit.
+fn is_word(text: &str, most: usize) -> bool {
+    text.len() <= most
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
 }
@@ -112,7 +105,7 @@ text_id!(
     AllocationId,
     "allocation",
     "use 1 to 64 letters, digits, '-', '_' and '.', the first a letter or digit",
-    is_allocation
+    |text| is_word(text, limits::ALLOCATION_CHARS)
 );
 
 text_id!(
@@ -120,7 +113,7 @@ text_id!(
     BridgeName,
     "bridge",
     "use 1 to 15 letters, digits, '-', '_' and '.', the first a letter or digit",
-    is_interface
+    |text| is_word(text, limits::INTERFACE_CHARS)
 );
 
 /// A SHA-256 digest of an image: 64 lower-case hex digits as text, 32 bytes on the wire.

@@ -87,10 +87,5 @@ fn names(directory: &Path) -> Result<Vec<String>, Fault> {
 
 fn image(name: &str) -> Option<ImageRef> {
     let (digest, format) = name.split_once('.')?;
-    let format = match format {
-        "qcow2" => ImageFormat::Qcow2,
-        "raw" => ImageFormat::Raw,
-        _ => return None,
-    };
-    Some(ImageRef { sha256: Sha256Digest::parse(digest).ok()?, format })
+    Some(ImageRef { sha256: Sha256Digest::parse(digest).ok()?, format: ImageFormat::named(format)? })
 }

@@ -24,7 +24,9 @@ impl Case<'_> {
             if self.setting.records.len() >= most {
                 return Err(Denial::new(
                     Rule::MaxInstances,
-                    format!("there are {most} instances, the most that helper.max_instances allows"),
+                    format!(
+                        "there are {most} instances, the most that helper.max_instances allows: remove one or raise it"
+                    ),
                 ));
             }
             if let Some(other) = self.setting.records.tap_holder(TapStem::of(self.instance)) {
@@ -76,20 +78,29 @@ impl Case<'_> {
             if !self.setting.config.helper.instance_bridges.contains(&nic.bridge) {
                 return Err(Denial::new(
                     Rule::BridgeNotListed,
-                    format!("nics[{index}]: bridge {} is not in helper.instance_bridges", nic.bridge),
+                    format!(
+                        "nics[{index}]: bridge {} is not in helper.instance_bridges: list it there or use another",
+                        nic.bridge
+                    ),
                 ));
             }
             if !seen.insert((&nic.bridge, nic.mac)) {
                 return Err(Denial::new(
                     Rule::MacTwice,
-                    format!("nics[{index}]: mac {} is there twice on bridge {}", nic.mac, nic.bridge),
+                    format!(
+                        "nics[{index}]: mac {} is there twice on bridge {}: give each its own",
+                        nic.mac, nic.bridge
+                    ),
                 ));
             }
             let holder = self.setting.records.mac_holder(&nic.bridge, nic.mac);
             if let Some(other) = holder.filter(|other| *other != self.instance) {
                 return Err(Denial::new(
                     Rule::MacTaken,
-                    format!("nics[{index}]: mac {} on bridge {} is instance {other}'s", nic.mac, nic.bridge),
+                    format!(
+                        "nics[{index}]: mac {} on bridge {} is instance {other}'s: use another",
+                        nic.mac, nic.bridge
+                    ),
                 ));
             }
         }
@@ -138,7 +149,7 @@ impl Case<'_> {
                 Some(FileFact::Other) => {
                     return Err(Denial::new(
                         Rule::FileKind,
-                        format!("the {what} of instance {of} is no regular file, or a link leads to it"),
+                        format!("the {what} of instance {of} is no regular file, or a link leads to it: remove it"),
                     ));
                 }
                 Some(FileFact::Unreadable) => {
@@ -151,7 +162,9 @@ impl Case<'_> {
                     if uid != self.setting.node_uid {
                         return Err(Denial::new(
                             Rule::FileOwner,
-                            format!("the {what} of instance {of} belongs to uid {uid} and not to the node's user"),
+                            format!(
+                                "the {what} of instance {of} belongs to uid {uid} and not to the node's user: chown it"
+                            ),
                         ));
                     }
                     if links != 1 {

@@ -63,7 +63,10 @@ impl Case<'_> {
 
     fn fresh_uid(&self) -> Result<GuestUid, Denial> {
         self.setting.records.free_uid().ok_or_else(|| {
-            Denial::new(Rule::UidsUsedUp, format!("all guest uids from {} on are taken", limits::GUEST_UID_FIRST))
+            Denial::new(
+                Rule::UidsUsedUp,
+                format!("all guest uids from {} on are taken: remove an instance", limits::GUEST_UID_FIRST),
+            )
         })
     }
 
