@@ -62,18 +62,24 @@ impl Fault {
     /// The sentence and its causes as one line, each once.
     #[must_use]
     pub fn chain(&self) -> String {
-        let mut line = self.sentence.clone();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !line.contains(&text) {
-                line.push_str(": ");
-                line.push_str(&text);
-            }
-            cause = error.source();
-        }
-        line
+        chain(self)
     }
+}
+
+/// An error and its causes as one line, each once: what the sentence already says is not said again.
+#[must_use]
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        cause = error.source();
+    }
+    line
 }
 
 impl fmt::Display for Fault {

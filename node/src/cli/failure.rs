@@ -4,7 +4,7 @@
 use super::text::printable_lines;
 use crate::api::ProblemKind;
 use crate::client::ClientError;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind, chain};
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -68,22 +68,6 @@ impl Failure {
         }
         ExitCode::from(self.code)
     }
-}
-
-/// An error and its causes as one line, each once.
-#[must_use]
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        cause = error.source();
-    }
-    line
 }
 
 impl From<ClientError> for Failure {

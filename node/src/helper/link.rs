@@ -4,7 +4,7 @@
 //! held until its reply comes or the connection ends, also when its caller has stopped waiting: the helper works on it
 //! all the same.
 use super::Reach;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind, chain};
 use bcd_protocol::PROTOCOL_VERSION;
 use bcd_protocol::codec;
 use bcd_protocol::limits;
@@ -195,9 +195,21 @@ impl Link {
                 (RequestId(0), Reply::Hello(welcome), None) if welcome.version == PROTOCOL_VERSION => {
                     Ok((Connection::new(socket), Arc::from(welcome.package.as_str())))
                 }
-                (_, Reply::Hello(welcome), _) => Err(LinkError::Version { found: welcome.version }),
+                (_, Reply::Hello(welcome), _) if welcome.version != PROTOCOL_VERSION => {
+                    Err(LinkError::Version { found: welcome.version })
+                }
                 (_, Reply::Denied(denied), _) => Err(LinkError::Refused(denied.detail.to_string())),
-                _ => Err(LinkError::Malformed("the handshake's reply is of another type".to_owned())),
+                (
+                    _,
+                    Reply::Hello(_)
+                    | Reply::Records(_)
+                    | Reply::Plan(_)
+                    | Reply::Defined(_)
+                    | Reply::Done { .. }
+                    | Reply::Console
+                    | Reply::Failed(_),
+                    _,
+                ) => Err(LinkError::Malformed("the handshake's reply is none to a hello".to_owned())),
             }
         };
         tokio::time::timeout(Duration::from_secs(limits::HANDSHAKE_SECONDS), greeting)
@@ -320,15 +332,4 @@ pub(super) async fn keep(link: Arc<Link>) {
         tokio::time::sleep(wait).await;
         wait = wait.saturating_mul(2).min(BACKOFF_MOST);
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        cause = source.source();
-    }
-    text
 }
