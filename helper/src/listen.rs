@@ -33,7 +33,7 @@ pub(crate) enum ListenError {
         what: &'static str,
     },
     /// Another helper answers there.
-    #[error("{path} is the socket of a running helper", path = path.display())]
+    #[error("{path} is the socket of a running helper: stop that one first", path = path.display())]
     Live {
         /// The path.
         path: PathBuf,

@@ -87,7 +87,7 @@ async fn serve(config: Config, layout: Layout) -> Result<(), Fault> {
     let api = tokio::spawn(listener.serve(api, Admission::of_this_process()));
     let file = config.node.spec.as_ref().map(|path| {
         let path = path.as_path().to_owned();
-        tokio::spawn(watch::follow(path, node.converger().clone(), layout.node().join("file.sha256"), is_kept))
+        tokio::spawn(watch::follow(path, node.converger().clone(), layout.file_digest(), is_kept))
     });
     info!(version = env!("CARGO_PKG_VERSION"), api = %config.node.api, "node is up");
     let watchdog = notify::ready(node.converger().clone());

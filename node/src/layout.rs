@@ -8,8 +8,10 @@
 //!   images/.part-<sha256>                a download under way; removed at start
 //!   instances/<id>/disk.qcow2            the overlay
 //!   instances/<id>/seed.iso              the NoCloud seed
-//!   instances/<id>/console.head, .tail   the console's backlog
+//!   instances/<id>/console.*             the console's backlog: names in console/store.rs
 //!   node/spec.json                       the document last accepted
+//!   node/file.sha256                     which text of the watched file was put in force last
+//!   node/lock                            held for as long as a node runs
 //! ```
 use bcd_protocol::definition::ImageRef;
 use bcd_protocol::id::InstanceId;
@@ -80,5 +82,17 @@ impl Layout {
     #[must_use]
     pub fn accepted_spec(&self) -> PathBuf {
         self.node().join("spec.json")
+    }
+
+    /// The digest of the watched file's text that was put in force last.
+    #[must_use]
+    pub fn file_digest(&self) -> PathBuf {
+        self.node().join("file.sha256")
+    }
+
+    /// What a running node holds locked.
+    #[must_use]
+    pub fn lock(&self) -> PathBuf {
+        self.node().join("lock")
     }
 }

@@ -10,7 +10,7 @@
 use crate::fault::Fault;
 use crate::helper::{Helper, Records};
 use crate::plan::{DomainView, InstanceFiles, LIBVIRT_KVM, Observed, Reading};
-use crate::runtime::{Details, DomainState, Listing, PauseReason, Runtime, StopReason};
+use crate::runtime::{Details, DomainState, Listing, PauseReason, Runtime, StopReason, id_in_name};
 use crate::spec::RuntimeId;
 use crate::status::{self, ForeignDomain, InstanceState, Section, UnixMillis, Unreadable};
 use bcd_protocol::definition::ImageRef;
@@ -293,7 +293,7 @@ impl Observer {
         self.foreign.clear();
         let listing = self.listing.as_ref()?;
         for domain in &listing.domains {
-            let ours = self.by_uuid.get(&domain.uuid).filter(|id| is_name_of(&domain.name, id));
+            let ours = self.by_uuid.get(&domain.uuid).filter(|id| id_in_name(&domain.name) == Some(id.as_str()));
             if let Some(id) = ours {
                 self.domains.insert(id.clone(), view(domain.state));
                 if let Some(boot) = domain.boot {
@@ -345,11 +345,6 @@ fn describe(domain: &mut ForeignDomain, details: &HashMap<DomainUuid, Arc<Detail
         domain.vcpus = details.vcpus;
         domain.memory_bytes = details.memory_bytes;
     }
-}
-
-/// Whether `name` is the domain name of instance `id`.
-fn is_name_of(name: &str, id: &InstanceId) -> bool {
-    name.strip_prefix("bcd-") == Some(id.as_str())
 }
 
 /// The runtime's words in those of status and plan.

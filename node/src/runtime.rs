@@ -2,13 +2,28 @@
 //!
 //! Room: `node`. Reading only. Invariant: a state that could not be read is a fault, never `Stopped`.
 use crate::fault::Fault;
-use bcd_protocol::id::DomainUuid;
+use bcd_protocol::id::{DomainUuid, InstanceId};
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 pub mod libvirt_kvm;
+
+/// What comes before an instance's id in the name of its domain; the helper calls them so.
+const DOMAIN_PREFIX: &str = "bcd-";
+
+/// The name of an instance's domain.
+#[must_use]
+pub fn domain_name(id: &InstanceId) -> String {
+    format!("{DOMAIN_PREFIX}{id}")
+}
+
+/// The part of a domain's name that would be the instance's id; `None` where no instance's domain is called so.
+#[must_use]
+pub fn id_in_name(name: &str) -> Option<&str> {
+    name.strip_prefix(DOMAIN_PREFIX)
+}
 
 /// What a domain does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,11 +5,13 @@ use super::work::Work;
 use crate::helper::Reach as HelperReach;
 use crate::observe::Observer;
 use crate::plan::{Desired, DomainView, LIBVIRT_KVM};
-use crate::runtime::Reach as RuntimeReach;
+use crate::runtime::{Reach as RuntimeReach, id_in_name};
 use crate::spec::{Instance, RuntimeId};
 use crate::status::{DriverKind, HelperStatus, InstanceStatus, Link, NicStatus, NodeStatus, RuntimeStatus, SpecStatus};
 use bcd_protocol::definition::Definition;
-use bcd_protocol::id::InstanceId;
+use bcd_protocol::id::{BridgeName, InstanceId};
+use bcd_protocol::net::MacAddress;
+use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +34,7 @@ pub(super) fn node(sources: &Sources<'_>) -> NodeStatus {
     // States and records are read one after the other: while an instance is worked on, or was since the last look, its
     // domain may lack its record there without being foreign.
     let in_work = |name: &str| {
-        let id = name.strip_prefix("bcd-").and_then(|id| InstanceId::parse(id).ok());
+        let id = id_in_name(name).and_then(|id| InstanceId::parse(id).ok());
         let work = id.and_then(|id| sources.works.get(&id));
         work.is_some_and(|w| w.running.is_some() || w.not_before > sources.look)
     };
@@ -115,37 +117,22 @@ fn instance(id: &InstanceId, sources: &Sources<'_>, fallback: &RuntimeId) -> Ins
 
 /// The NICs as defined; as wanted while nothing is defined yet.
 fn nics(id: &InstanceId, wanted: Option<&Instance>, definition: Option<&Definition>) -> Vec<NicStatus> {
-    let count = definition.map_or_else(|| wanted.map_or(0, |w| w.nics.len()), |d| d.nics.len());
-    if count == 0 {
+    let nics: Vec<(&BridgeName, MacAddress, &[IpNet])> = match (definition, wanted) {
+        (Some(definition), _) => definition.nics.iter().map(|n| (&n.bridge, n.mac, &n.addresses[..])).collect(),
+        (None, Some(wanted)) => wanted.nics.iter().map(|n| (&n.bridge, n.mac, &n.addresses[..])).collect(),
+        (None, None) => Vec::new(),
+    };
+    if nics.is_empty() {
         return Vec::new();
     }
     let stem = tap_stem(id);
-    let tap = |index: usize| format!("{stem}n{index}");
-    match (definition, wanted) {
-        (Some(definition), _) => definition
-            .nics
-            .iter()
-            .enumerate()
-            .map(|(i, n)| NicStatus {
-                tap: tap(i),
-                bridge: n.bridge.clone(),
-                mac: n.mac,
-                addresses: n.addresses.to_vec(),
-            })
-            .collect(),
-        (None, Some(wanted)) => wanted
-            .nics
-            .iter()
-            .enumerate()
-            .map(|(i, n)| NicStatus {
-                tap: tap(i),
-                bridge: n.bridge.clone(),
-                mac: n.mac,
-                addresses: n.addresses.to_vec(),
-            })
-            .collect(),
-        (None, None) => Vec::new(),
-    }
+    let shown = nics.into_iter().enumerate().map(|(index, (bridge, mac, addresses))| NicStatus {
+        tap: format!("{stem}n{index}"),
+        bridge: bridge.clone(),
+        mac,
+        addresses: addresses.to_vec(),
+    });
+    shown.collect()
 }
 
 /// What an instance's host interfaces are called, less the index; the helper derives the same.
@@ -153,4 +140,16 @@ fn tap_stem(id: &InstanceId) -> String {
     let digest = Sha256::digest(id.as_str());
     let hex: String = digest.iter().take(5).map(|b| format!("{b:02x}")).collect();
     format!("bc{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_taps_shown_are_called_as_the_helper_calls_them() {
+        // The helper's golden file of this instance's domain (policy/tests/golden/kvm.xml) has the same name.
+        let web = InstanceId::parse("web").expect("an id");
+        assert_eq!(format!("{}n0", tap_stem(&web)), "bc4b5e57f6ebn0");
+    }
 }

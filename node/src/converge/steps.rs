@@ -12,6 +12,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::image::BaseImage;
 use crate::observe::look_at;
 use crate::plan::{DomainView, Fingerprint, InstanceFiles, Step};
+use crate::runtime::domain_name;
 use crate::secret;
 use crate::seed::{self, SeedInput, SeedNic};
 use crate::share;
@@ -264,11 +265,11 @@ impl Task {
     /// Which start of the domain runs now; a console is not worth failing a start for.
     async fn boot(&self) -> Option<u32> {
         let listing = self.parts.runtime.list().await.ok()?;
-        let name = format!("bcd-{}", self.id);
+        let name = domain_name(&self.id);
         listing.domains.iter().find(|d| *d.name == *name)?.boot
     }
 
-    /// Presses the power button again and again until the guest is down, and ends it at the deadline (case C11).
+    /// Presses the power button again and again until the guest is down, and ends it at the deadline: it may not be listening yet, or never.
     async fn power_off(&mut self) -> Result<(), Ended> {
         let timing = self.parts.timing;
         let began = Instant::now();

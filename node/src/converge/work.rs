@@ -81,9 +81,14 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(view: DomainView, steps: &[Step], dirty: Arc<Notify>) -> Self {
-        let starts = steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::Resume));
+        let starts = sets_going(steps);
         Self { cancel: watch::Sender::new(false), view: watch::Sender::new(view), doing: Doing::new(dirty), starts }
     }
+}
+
+/// Whether the guest runs after `steps` and did not before.
+fn sets_going(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Start { .. } | Step::Resume))
 }
 
 /// One instance's memory.
@@ -136,7 +141,7 @@ impl Work {
         if let Some(at) = self.retry_at.filter(|at| *at > now) {
             return Err(Some(at));
         }
-        let restarts = steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::Resume));
+        let restarts = sets_going(steps);
         match self.started_at {
             Some(at) if restarts && now.saturating_duration_since(at) < STEADY => {
                 self.quick = self.quick.saturating_add(1);
@@ -149,7 +154,7 @@ impl Work {
                 self.quick = 0;
                 Ok(())
             }
-            _ => Ok(()),
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -61,7 +61,7 @@ pub(super) fn lock(layout: &Layout) -> Result<Flock<File>, Fault> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(fault(format!("{} cannot be made", directory.display()), error)),
     }
-    let path = directory.join("lock");
+    let path = layout.lock();
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)

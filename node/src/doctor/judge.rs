@@ -387,8 +387,10 @@ fn sandbox(facts: &Facts) -> Finding {
             warn("sandbox", format!("{found}: the daemons run with what there is"), remedy)
         }
     };
+    if !facts.seccomp {
+        return lacking("this kernel has no seccomp filters".to_owned());
+    }
     match facts.landlock {
-        _ if !facts.seccomp => lacking("this kernel has no seccomp filters".to_owned()),
         Landlock::Missing => lacking("this kernel has no Landlock".to_owned()),
         Landlock::Off => lacking("Landlock is built in and not switched on".to_owned()),
         Landlock::Works(abi) if abi < LANDLOCK_FILES => lacking(format!("Landlock has ABI {abi} only")),

@@ -9,6 +9,7 @@ use super::guard::may_run;
 use super::steps::{Known, create, obey};
 use super::{Change, Desired, DomainView, InstanceFiles, Observed, Phase, Plan, Reading, Refusal, Step};
 use crate::fault::FaultKind;
+use crate::runtime::{domain_name, id_in_name};
 use crate::status::{InstanceState, Section};
 use bcd_protocol::definition::Definition;
 use bcd_protocol::id::{BridgeName, InstanceId};
@@ -16,9 +17,6 @@ use bcd_protocol::net::MacAddress;
 use bcd_protocol::reply::RecordView;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// What the domains of instances are called, less the id; the helper calls them so.
-const DOMAIN_PREFIX: &str = "bcd-";
 
 /// What is to be done so that the host becomes as `desired`.
 #[must_use]
@@ -132,15 +130,16 @@ fn admitted<'w>(
 
 /// The ids whose domain name somebody else's domain has.
 fn foreign_ids<'a>(observed: &Observed<'a>) -> HashSet<&'a str> {
-    observed.foreign.iter().filter_map(|domain| domain.name.strip_prefix(DOMAIN_PREFIX)).collect()
+    observed.foreign.iter().filter_map(|domain| id_in_name(&domain.name)).collect()
 }
 
 fn foreign_refusal(id: &InstanceId) -> Refusal {
     Refusal::new(
         FaultKind::Denied,
         format!(
-            "domain {DOMAIN_PREFIX}{id} was not created by this bcd and is left alone: rename or remove it, or use \
-             another instance id"
+            "domain {} was not created by this bcd and is left alone: rename or remove it, or use \
+             another instance id",
+            domain_name(id)
         ),
     )
 }
