@@ -1,7 +1,7 @@
 //! What went wrong with one instance or one request, as status and the API report it.
 //!
 //! Room: `node`. A fault has a stable kind for programs and a sentence for people that names the field, file or number
-//! and says what to do next. Its causes follow as sources and are printed as a chain once, at the edge.
+//! and says what to do next. Its causes are kept as sources; [`chain`] joins them where a person reads.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::error::Error;

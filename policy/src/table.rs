@@ -2,8 +2,8 @@
 //!
 //! Room: `policy`. The judges in [`crate::judge`] add what depends on values; who may ask, in which phase, what is
 //! answered with a descriptor and what is written down before the effect is decided by these rows alone.
-//! `docs/protocol.md` is generated from them. The rows are the arms of one closed match: a new verb does not compile
-//! until it has its own.
+//! `docs/protocol.md` is generated from them. The rows are the arms of one closed match, so that a verb without a
+//! row is a compiler error.
 use crate::phase::Phase;
 use bcd_protocol::request::Verb;
 

@@ -1,7 +1,7 @@
 //! A domain's XML, rendered by root from a record and the configuration. Nothing of it comes from a request as text.
 //!
 //! Room: `policy`. The guest's uid is a static DAC label, and each source says `relabel='no'`: libvirt then changes no
-//! file's owner, and the node shares each file with that uid by an ACL entry. A source without a label of its own would
+//! file's owner, and the node lets that uid at each by an ACL entry. A source without a label of its own would
 //! be given to the guest's uid, so every source states one. Formats and the end of the backing chain are stated too:
 //! libvirt never probes a guest's bytes.
 use crate::name::{DataPath, DomainName, TapName};

@@ -109,7 +109,7 @@ pub struct LibvirtConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accel {
-    /// KVM where `/dev/kvm` opens and the CPU shows vmx or svm, software emulation elsewhere.
+    /// KVM where the CPU has it and `/dev/kvm` can be opened, software emulation elsewhere.
     #[default]
     Auto,
     /// Hardware virtualisation.

@@ -1,6 +1,6 @@
 //! What the node may ask of the helper.
 //!
-//! Room: `protocol`. The enum is closed: a new verb does not compile until policy places it in its table.
+//! Room: `protocol`. The enum is closed: policy fails to compile while its table lacks a verb.
 use crate::definition::Definition;
 use crate::id::InstanceId;
 use crate::size::DiskBytes;
