@@ -106,6 +106,10 @@ pub trait Runtime: Send + Sync + 'static {
     /// As [`Runtime::list`].
     fn details(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>>;
 
+    /// Which start of the domain called `name` runs now; `None` also when that cannot be told. Unlike [`Runtime::list`] it
+    /// does not wait for domains that are just being started.
+    fn boot<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<u32>>;
+
     /// Rises whenever something happened that a listing would show.
     fn wakes(&self) -> watch::Receiver<u64>;
 

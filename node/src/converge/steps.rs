@@ -250,7 +250,10 @@ impl Task {
     /// Starts the guest with its CPUs held until its console is read: what it prints first would be lost otherwise.
     async fn start(&mut self, paused: bool) -> Result<(), Fault> {
         self.parts.helper.start(&self.id, true).await?;
-        if let Some(boot) = self.boot().await {
+        // A console is not worth failing a start for.
+        let name = domain_name(&self.id);
+        let boot = timeout(self.parts.timing.console, self.parts.runtime.boot(&name)).await.ok().flatten();
+        if let Some(boot) = boot {
             self.parts.consoles.started(&self.id, Boot(u64::from(boot)));
             if !self.parts.consoles.connected(&self.id, self.parts.timing.console).await {
                 warn!(instance = %self.id, "console not connected in time: the guest's first lines may be lost");
@@ -262,14 +265,8 @@ impl Task {
         Ok(())
     }
 
-    /// Which start of the domain runs now; a console is not worth failing a start for.
-    async fn boot(&self) -> Option<u32> {
-        let listing = self.parts.runtime.list().await.ok()?;
-        let name = domain_name(&self.id);
-        listing.domains.iter().find(|d| *d.name == *name)?.boot
-    }
-
-    /// Presses the power button again and again until the guest is down, and ends it at the deadline: it may not be listening yet, or never.
+    /// Presses the power button again and again until the guest is down, and ends it at the deadline: it may not be
+    /// listening yet, or never.
     async fn power_off(&mut self) -> Result<(), Ended> {
         let timing = self.parts.timing;
         let began = Instant::now();

@@ -14,10 +14,11 @@ use bcd_protocol::id::DomainUuid;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tracing::{debug, info, warn};
+use virt::connect::Connect;
 use virt::sys as raw;
 
 mod sys;
@@ -41,6 +42,24 @@ pub struct LibvirtKvm {
     questions: mpsc::Sender<Question>,
     wakes: watch::Receiver<u64>,
     reach: watch::Receiver<Reach>,
+    shared: SharedConnect,
+}
+
+/// The connection while there is one, for questions that must not queue behind a slow listing: libvirt's client takes
+/// calls from many threads, and the bulk call waits for the lock of every domain that is just being started.
+#[derive(Clone, Default)]
+struct SharedConnect(Arc<Mutex<Option<Connect>>>);
+
+impl SharedConnect {
+    fn lock(&self) -> MutexGuard<'_, Option<Connect>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for SharedConnect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SharedConnect").field(&self.lock().is_some()).finish()
+    }
 }
 
 enum Question {
@@ -94,7 +113,9 @@ impl LibvirtKvm {
         let (questions, inbox) = mpsc::channel();
         let (wakes, woken) = watch::channel(0);
         let (reach, reached) = watch::channel(Reach::Down { reason: Arc::from("libvirt has not answered yet") });
+        let shared = SharedConnect::default();
         let thread = Thread {
+            shared: shared.clone(),
             uri: uri.as_str().to_owned(),
             wakes: Arc::new(wakes),
             reach,
@@ -110,7 +131,7 @@ impl LibvirtKvm {
             .name("libvirt".to_owned())
             .spawn(move || thread.run(&inbox, &own))
             .map_err(|e| Fault::because(FaultKind::Internal, "the thread for libvirt cannot be started", e))?;
-        Ok(Self { questions, wakes: woken, reach: reached })
+        Ok(Self { questions, wakes: woken, reach: reached, shared })
     }
 
     /// How long the bulk call takes by itself, and how many domains it answers: what a pass is measured against.
@@ -146,6 +167,15 @@ impl Runtime for LibvirtKvm {
         Box::pin(self.ask(Question::Details(domains, answer), answered))
     }
 
+    fn boot<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<u32>> {
+        let (connect, name) = (self.shared.lock().clone(), name.to_owned());
+        Box::pin(async move {
+            let connect = connect?;
+            let look_up = move || connect.lookup_domain_by_name(&name).ok()?.id();
+            tokio::task::spawn_blocking(look_up).await.ok().flatten()
+        })
+    }
+
     fn wakes(&self) -> watch::Receiver<u64> {
         self.wakes.clone()
     }
@@ -157,6 +187,7 @@ impl Runtime for LibvirtKvm {
 
 /// The thread that owns the connection.
 struct Thread {
+    shared: SharedConnect,
     uri: String,
     wakes: Arc<watch::Sender<u64>>,
     reach: watch::Sender<Reach>,
@@ -198,6 +229,7 @@ impl Thread {
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.shared.lock().take();
         debug!("libvirt thread ends");
     }
 
@@ -211,6 +243,7 @@ impl Thread {
         });
         match Session::open(&self.uri, &hooks) {
             Ok(session) => {
+                *self.shared.lock() = Some(session.connect().clone());
                 self.session = Some(session);
                 // Definitions may have changed unseen while nobody listened.
                 self.details.clear();
@@ -232,6 +265,7 @@ impl Thread {
 
     /// Drops the connection; the reason is logged when it is another than before.
     fn down(&mut self, reason: &str) {
+        self.shared.lock().take();
         self.session = None;
         let down = Reach::Down { reason: Arc::from(reason) };
         let changed = self.reach.send_if_modified(|reach| {

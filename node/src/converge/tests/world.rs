@@ -188,6 +188,11 @@ impl Runtime for FakeRuntime {
         Box::pin(async { Ok(HashMap::new()) })
     }
 
+    fn boot<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<u32>> {
+        let boot = self.host.lock().expect("the host").domains.get(name).and_then(|d| d.2);
+        Box::pin(async move { boot })
+    }
+
     fn wakes(&self) -> watch::Receiver<u64> {
         self.wakes.clone()
     }

@@ -169,6 +169,7 @@ async fn states_and_their_reasons_are_read_and_changes_wake() {
     let paused = state(&runtime, guest.uuid()).await.expect("listed");
     assert!(matches!(paused.state, DomainState::Paused(_)), "{paused:?}");
     assert!(paused.boot.is_some());
+    assert_eq!(runtime.boot(&guest.1).await, paused.boot);
     guest.0.resume().expect("resumed");
     assert_eq!(state(&runtime, guest.uuid()).await.expect("listed").state, DomainState::Running);
     guest.0.suspend().expect("suspended");
@@ -179,9 +180,10 @@ async fn states_and_their_reasons_are_read_and_changes_wake() {
     let again = state(&runtime, guest.uuid()).await.expect("listed");
     assert_ne!(again.boot, paused.boot, "two starts have one number");
 
-    let uuid = guest.uuid();
+    let (uuid, name) = (guest.uuid(), guest.1.clone());
     drop(guest);
     assert_eq!(state(&runtime, uuid).await, None);
+    assert_eq!(runtime.boot(&name).await, None);
 }
 
 #[tokio::test]
@@ -237,6 +239,33 @@ async fn a_lost_daemon_is_unknown_and_events_come_again_after_it_is_back() {
     wakes.mark_unchanged();
     drop(guest);
     tokio::time::timeout(PATIENCE, wakes.changed()).await.expect("events are registered again").expect("alive");
+}
+
+#[tokio::test]
+async fn connections_that_are_lost_again_and_again_leave_no_descriptor_behind() {
+    if !real() {
+        return;
+    }
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    let relay = Relay::new();
+    let runtime =
+        LibvirtKvm::start(&uri(&format!("qemu:///system?socket={}", relay.path().display()))).expect("started");
+    let mut after_first = 0;
+    for round in 0..8 {
+        until(&runtime, up).await;
+        runtime.list().await.expect("a listing");
+        relay.cut();
+        until(&runtime, |r| !up(r)).await;
+        relay.mend();
+        if round == 1 {
+            until(&runtime, up).await;
+            after_first = descriptors();
+        }
+    }
+    until(&runtime, up).await;
+    runtime.list().await.expect("a listing");
+    // One more or less may be in flight; six lost connections would leave at least twelve.
+    assert!(descriptors() <= after_first + 3, "{} descriptors, {after_first} at first", descriptors());
 }
 
 #[tokio::test]
