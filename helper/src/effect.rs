@@ -2,15 +2,20 @@
 //!
 //! Room: `helper`. An executor takes an effect that only policy can build. Everything here blocks and runs on the
 //! blocking pool.
-use crate::libvirt::Libvirt;
+use crate::libvirt::{Libvirt, Waits};
 use bcd_policy::{Effect, Outcome};
 use bcd_protocol::reply::FailureKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 mod console;
 mod domain;
+
+/// How long a guest's VMM may take to answer. libvirt itself waits without end for a VMM, and 30 s for another call on the
+/// same domain.
+const VMM_PATIENCE: Duration = Duration::from_secs(40);
 
 /// What an effect led to, and the descriptor that travels with the reply.
 #[derive(Debug)]
@@ -27,15 +32,18 @@ impl Carried {
     }
 }
 
-/// Carries `effect` out. Once begun it is never cancelled: dropping the future leaves it running to its end.
+/// Carries `effect` out. Once begun it is never cancelled: dropping the future leaves it running to its end. What a guest's
+/// VMM leaves unanswered fails with `Timeout`, so that the record's next request, which may destroy it, need not wait; the
+/// call goes on, and its intent is reconciled.
 pub(crate) async fn carry_out(libvirt: &Arc<Libvirt>, data_dir: &Path, effect: &Effect) -> Carried {
     if *effect == Effect::Nothing {
         return Carried { outcome: Outcome::Done, descriptor: None };
     }
-    let lease = match libvirt.lease().await {
+    let lease = match libvirt.lease(waits(effect)).await {
         Ok(lease) => lease,
         Err(cause) => return Carried::failed(FailureKind::Unavailable, cause.to_string()),
     };
+    let patience = (waits(effect) == Waits::Guest).then_some(VMM_PATIENCE);
     let (effect, data_dir) = (effect.clone(), data_dir.to_owned());
     let work = tokio::task::spawn_blocking(move || match &effect {
         Effect::Nothing => Carried { outcome: Outcome::Done, descriptor: None },
@@ -52,5 +60,33 @@ pub(crate) async fn carry_out(libvirt: &Arc<Libvirt>, data_dir: &Path, effect: &
         }
     });
     // A panic on the way says nothing about what had happened by then: the intent stays and is reconciled.
-    work.await.unwrap_or_else(|_| Carried::failed(FailureKind::Unavailable, "the helper failed on the way: ask again"))
+    let ended = match patience {
+        None => work.await,
+        Some(patience) => match tokio::time::timeout(patience, work).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                let seconds = patience.as_secs();
+                tracing::warn!(seconds, "a VMM does not answer: its call is left alone");
+                let detail = format!("its VMM has not answered for {seconds} s: ask again, or destroy it");
+                return Carried::failed(FailureKind::Timeout, detail);
+            }
+        },
+    };
+    ended.unwrap_or_else(|_| Carried::failed(FailureKind::Unavailable, "the helper failed on the way: ask again"))
+}
+
+/// Whose answer an effect waits for. Destroying asks the kernel and not the VMM.
+fn waits(effect: &Effect) -> Waits {
+    match effect {
+        Effect::Nothing
+        | Effect::ConsoleOpen(_)
+        | Effect::LibvirtDefine(_)
+        | Effect::LibvirtUndefine(_)
+        | Effect::LibvirtDestroy(_) => Waits::Libvirtd,
+        Effect::LibvirtStart(_) => Waits::NewVmm,
+        Effect::LibvirtShutdown(_)
+        | Effect::LibvirtSuspend(_)
+        | Effect::LibvirtResume(_)
+        | Effect::LibvirtBlockResize(_) => Waits::Guest,
+    }
 }

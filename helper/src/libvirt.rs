@@ -21,6 +21,13 @@ const CONNECTIONS: usize = 4;
 /// Calls under way at once, over all connections: three on each leave libvirtd's limit of five untouched.
 pub(crate) const CALLS: usize = 12;
 
+/// Of them, those that may wait for VMMs, beginning ones included. A VMM that its guest has taken over never answers, and
+/// libvirt waits for it without end: what is left is for looking, and for ending such a VMM.
+const VMM_CALLS: usize = 10;
+
+/// Of those, the ones that may wait for VMMs that run guests: what is left is for starting others.
+const GUEST_CALLS: usize = 8;
+
 /// How long a request waits for a place among the calls, then for a connection.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,6 +46,19 @@ pub(crate) struct Libvirt {
     slots: Mutex<Slots>,
     opening: Arc<tokio::sync::Mutex<()>>,
     calls: Arc<Semaphore>,
+    vmm_calls: Arc<Semaphore>,
+    guest_calls: Arc<Semaphore>,
+}
+
+/// Whose answer a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// libvirtd's alone.
+    Libvirtd,
+    /// A VMM's that begins: no guest's code has run in it.
+    NewVmm,
+    /// A VMM's that runs a guest, and may never answer.
+    Guest,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +79,7 @@ pub(crate) struct Lease {
     libvirt: Arc<Libvirt>,
     connect: Arc<Connect>,
     slot: usize,
-    _call: OwnedSemaphorePermit,
+    _calls: Vec<OwnedSemaphorePermit>,
 }
 
 impl Lease {
@@ -113,6 +133,8 @@ impl Libvirt {
             slots: Mutex::default(),
             opening: Arc::new(tokio::sync::Mutex::new(())),
             calls: Arc::new(Semaphore::new(CALLS)),
+            vmm_calls: Arc::new(Semaphore::new(VMM_CALLS)),
+            guest_calls: Arc::new(Semaphore::new(GUEST_CALLS)),
         }
     }
 
@@ -120,14 +142,17 @@ impl Libvirt {
     ///
     /// # Errors
     /// [`Unreachable`] at once when libvirt refuses, after a while when it does not answer or all calls are stuck.
-    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, Unreachable> {
+    pub(crate) async fn lease(self: &Arc<Self>, waits: Waits) -> Result<Lease, Unreachable> {
         let slow = |what: &str| Unreachable(format!("{what} for {} s", PATIENCE.as_secs()));
-        let call = tokio::time::timeout(PATIENCE, Arc::clone(&self.calls).acquire_owned())
+        let calls = tokio::time::timeout(PATIENCE, self.places(waits))
             .await
-            .map_err(|_| slow("all calls are busy"))?
+            .map_err(|_| match waits {
+                Waits::Libvirtd => slow("all calls are busy"),
+                Waits::NewVmm | Waits::Guest => slow("other VMMs have not answered"),
+            })?
             .map_err(|_| Unreachable("the helper is stopping".to_owned()))?;
         if let Some((slot, connect)) = self.ready() {
-            return Ok(Lease { libvirt: Arc::clone(self), connect, slot, _call: call });
+            return Ok(Lease { libvirt: Arc::clone(self), connect, slot, _calls: calls });
         }
         // One opens at a time, and keeps the others out even when its caller has given up: a libvirtd that accepts and
         // never answers holds one thread, not all.
@@ -135,7 +160,7 @@ impl Libvirt {
             .await
             .map_err(|_| slow("it has not answered"))?;
         if let Some((slot, connect)) = self.ready() {
-            return Ok(Lease { libvirt: Arc::clone(self), connect, slot, _call: call });
+            return Ok(Lease { libvirt: Arc::clone(self), connect, slot, _calls: calls });
         }
         let uri = self.uri.clone();
         let opened = tokio::task::spawn_blocking(move || {
@@ -151,10 +176,24 @@ impl Libvirt {
         match opened {
             Ok(connect) => {
                 let (slot, connect) = self.adopt(connect);
-                Ok(Lease { libvirt: Arc::clone(self), connect, slot, _call: call })
+                Ok(Lease { libvirt: Arc::clone(self), connect, slot, _calls: calls })
             }
             Err(cause) => Err(self.seen(Err(cause))),
         }
+    }
+
+    /// Places among the calls. The narrowest is taken first: who waits for it holds none of the others.
+    async fn places(&self, waits: Waits) -> Result<Vec<OwnedSemaphorePermit>, tokio::sync::AcquireError> {
+        let narrowing: &[&Arc<Semaphore>] = match waits {
+            Waits::Libvirtd => &[&self.calls],
+            Waits::NewVmm => &[&self.vmm_calls, &self.calls],
+            Waits::Guest => &[&self.guest_calls, &self.vmm_calls, &self.calls],
+        };
+        let mut places = Vec::with_capacity(narrowing.len());
+        for calls in narrowing {
+            places.push(Arc::clone(calls).acquire_owned().await?);
+        }
+        Ok(places)
     }
 
     /// A living connection, unless all are busy and another may be opened.

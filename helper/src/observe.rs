@@ -3,7 +3,7 @@
 //! Room: `helper`. Looking changes nothing and never waits for another process's pleasure: files are opened as paths only
 //! (`O_PATH`), so a FIFO or a device in their place is seen and not touched.
 use crate::harden::Raised;
-use crate::libvirt::{Lease, Libvirt, is_no_domain};
+use crate::libvirt::{Lease, Libvirt, Waits, is_no_domain};
 use crate::sys;
 use bcd_policy::{
     DomainFact, DomainQuestion, DomainState, Facts, FileFact, FileQuestion, Questions, Sighting, TapName,
@@ -53,7 +53,7 @@ pub(crate) async fn gather(
 /// Asks libvirt for one domain, once more on a new connection when the first one turns out to be dead.
 pub(crate) async fn domain(libvirt: &Arc<Libvirt>, question: DomainQuestion) -> DomainFact {
     for _ in 0..2 {
-        let lease = match libvirt.lease().await {
+        let lease = match libvirt.lease(Waits::Libvirtd).await {
             Ok(lease) => lease,
             Err(cause) => {
                 tracing::debug!(%cause, "no connection to libvirt");
