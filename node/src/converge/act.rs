@@ -120,7 +120,7 @@ impl Actor {
             .instance(id)
             .zip(desired.get(id))
             .map(|(instance, wanted)| (instance.clone(), wanted.fingerprint(), wanted.definition().ok().cloned()));
-        let running = Running::new(self.observer.state(id), &change.steps, Arc::clone(&self.dirty));
+        let running = Running::new(self.observer.state(id), change.phase, &change.steps, Arc::clone(&self.dirty));
         let job = Job {
             id: id.clone(),
             steps: change.steps.clone(),

@@ -331,3 +331,43 @@ async fn a_stopping_node_ends_its_tasks_and_touches_no_guest() {
     assert!(world.is_running("a") && world.is_running("b"));
     assert!(world.converger.apply(world.document(&[]), SpecSource::Api, true).await.is_err());
 }
+
+#[tokio::test]
+async fn an_instance_that_comes_back_while_it_is_deleted_is_a_new_one() {
+    let world = World::new().await;
+    world.apply(&[("a", "running", "")]).await;
+    world.until_running("a").await;
+    let uuid = |world: &World| world.converger.status().borrow().instances[0].uuid;
+    let first = uuid(&world);
+    let marker = world.layout.instance(&id("a")).join("console.head");
+    std::fs::write(&marker, "of the first").expect("a file of the first instance");
+    world.host.lock().expect("the host").slow.push((Verb::LibvirtDestroy, id("a"), Duration::from_millis(300)));
+    world.apply(&[]).await;
+    let ending = |i: &crate::status::InstanceStatus| i.doing.as_ref().is_some_and(|d| d.what == "ending");
+    world.until_instance("a", "being ended", ending).await;
+    world.apply(&[("a", "running", "")]).await;
+    world.until_running("a").await;
+    assert_ne!(uuid(&world), first);
+    assert!(!marker.exists(), "a file of the first instance is in the second one's directory");
+}
+
+#[tokio::test]
+async fn a_base_image_goes_once_nothing_has_used_it_for_a_while() {
+    let world = World::with(super::Timing { image_grace: Duration::from_millis(300), ..quick() }).await;
+    let image = world.layout.images().join(format!("{}.raw", world.sha256));
+    world.apply(&[("a", "running", ""), ("b", "stopped", "")]).await;
+    world.until_running("a").await;
+    world.apply(&[("b", "stopped", "")]).await;
+    world.until("a gone", |s| s.instances.len() == 1).await;
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert!(image.exists(), "another instance lies on it");
+    world.apply(&[]).await;
+    world.until("b gone", |s| s.instances.is_empty()).await;
+    assert!(image.exists(), "it went at once");
+    let gone = async {
+        while image.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(world::PATIENCE, gone).await.expect("it stays for ever");
+}

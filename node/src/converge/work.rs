@@ -3,7 +3,7 @@
 //! Room: `node`.
 use super::retry;
 use crate::fault::Fault;
-use crate::plan::{DomainView, Fingerprint, Refusal, Step, Wanted};
+use crate::plan::{DomainView, Fingerprint, Phase, Refusal, Step, Wanted};
 use crate::spec::DesiredState;
 use crate::status::{Activity, LastError, Progress, UnixMillis};
 use bcd_protocol::definition::Definition;
@@ -77,12 +77,16 @@ pub(super) struct Running {
     pub(super) doing: Doing,
     /// Whether it starts or resumes the guest.
     starts: bool,
+    /// Whether it deletes the instance.
+    deletes: bool,
 }
 
 impl Running {
-    pub(super) fn new(view: DomainView, steps: &[Step], dirty: Arc<Notify>) -> Self {
+    pub(super) fn new(view: DomainView, phase: Phase, steps: &[Step], dirty: Arc<Notify>) -> Self {
         let starts = sets_going(steps);
-        Self { cancel: watch::Sender::new(false), view: watch::Sender::new(view), doing: Doing::new(dirty), starts }
+        let deletes = phase == Phase::Delete;
+        let doing = Doing::new(dirty);
+        Self { cancel: watch::Sender::new(false), view: watch::Sender::new(view), doing, starts, deletes }
     }
 }
 
@@ -121,7 +125,8 @@ impl Work {
         self.retry_at = None;
         self.quick = 0;
         self.started_at = None;
-        if let Some(running) = &self.running {
+        // A deletion that was begun is finished: an instance that comes back under the id is a new one.
+        if let Some(running) = self.running.as_ref().filter(|r| !r.deletes) {
             running.cancel.send_replace(true);
         }
     }

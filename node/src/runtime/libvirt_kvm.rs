@@ -257,7 +257,8 @@ impl Thread {
                 true
             }
             Err(error) => {
-                self.down(&format!("libvirt cannot be reached at {}: {}", self.uri, error.message()));
+                let reason = format!("libvirt cannot be reached at {}, see that libvirtd runs", self.uri);
+                self.down(&format!("{reason}: {}", error.message()));
                 false
             }
         }

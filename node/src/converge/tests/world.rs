@@ -42,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) obeys_after: HashMap<InstanceId, u32>,
     /// Verbs that get no answer, by instance.
     pub(crate) stuck: Vec<(Verb, InstanceId)>,
+    /// Verbs whose answer takes so long, by instance; nothing else is answered meanwhile.
+    pub(crate) slow: Vec<(Verb, InstanceId, Duration)>,
     /// Verbs that fail so many times, by instance.
     pub(crate) fails: Vec<(Verb, InstanceId, FailureKind, u32)>,
     /// The runtime does not answer.
@@ -419,7 +421,17 @@ async fn serve(peer: UnixSeqpacket, host: Arc<Mutex<Host>>, wakes: Arc<watch::Se
             return;
         }
         let message: RequestMessage = codec::decode(&buffer[..info.bytes_read()]).expect("a request");
-        let reply = host.lock().expect("the host").answer(&message.request);
+        let (reply, wait) = {
+            let mut host = host.lock().expect("the host");
+            let slow = |(verb, id, _): &&(Verb, InstanceId, Duration)| {
+                *verb == message.request.verb() && Some(id) == message.request.instance()
+            };
+            let wait = host.slow.iter().find(slow).map(|(_, _, wait)| *wait);
+            (host.answer(&message.request), wait)
+        };
+        if let Some(wait) = wait {
+            tokio::time::sleep(wait).await;
+        }
         if message.request.instance().is_some() {
             wakes.send_modify(|n| *n += 1);
         }

@@ -64,12 +64,13 @@ impl Drop for Guest {
 struct Relay {
     dir: tempfile::TempDir,
     cut: Arc<AtomicBool>,
+    frozen: Arc<AtomicBool>,
 }
 
 impl Relay {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let relay = Self { dir, cut: Arc::default() };
+        let relay = Self { dir, cut: Arc::default(), frozen: Arc::default() };
         relay.listen();
         relay
     }
@@ -81,7 +82,7 @@ impl Relay {
     fn listen(&self) {
         let listener = UnixListener::bind(self.path()).expect("a listener");
         listener.set_nonblocking(true).expect("non-blocking");
-        let cut = Arc::clone(&self.cut);
+        let (cut, frozen) = (Arc::clone(&self.cut), Arc::clone(&self.frozen));
         std::thread::spawn(move || {
             while !cut.load(Ordering::SeqCst) {
                 match listener.accept() {
@@ -90,8 +91,8 @@ impl Relay {
                         let far = UnixStream::connect(READ_ONLY).expect("libvirtd");
                         for (from, to) in [(&near, &far), (&far, &near)] {
                             let (from, to) = (from.try_clone().expect("clone"), to.try_clone().expect("clone"));
-                            let cut = Arc::clone(&cut);
-                            std::thread::spawn(move || pump(from, to, &cut));
+                            let (cut, frozen) = (Arc::clone(&cut), Arc::clone(&frozen));
+                            std::thread::spawn(move || pump(from, to, &cut, &frozen));
                         }
                     }
                     Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -112,10 +113,14 @@ impl Relay {
     }
 }
 
-fn pump(mut from: UnixStream, mut to: UnixStream, cut: &AtomicBool) {
+fn pump(mut from: UnixStream, mut to: UnixStream, cut: &AtomicBool, frozen: &AtomicBool) {
     from.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
     let mut buffer = [0; 65536];
     while !cut.load(Ordering::SeqCst) {
+        if frozen.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        }
         match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
@@ -239,6 +244,26 @@ async fn a_lost_daemon_is_unknown_and_events_come_again_after_it_is_back() {
     wakes.mark_unchanged();
     drop(guest);
     tokio::time::timeout(PATIENCE, wakes.changed()).await.expect("events are registered again").expect("alive");
+}
+
+#[tokio::test]
+async fn a_daemon_that_hangs_is_given_up_and_taken_back_when_it_goes_on() {
+    if !real() {
+        return;
+    }
+    let relay = Relay::new();
+    let runtime =
+        LibvirtKvm::start(&uri(&format!("qemu:///system?socket={}", relay.path().display()))).expect("started");
+    until(&runtime, up).await;
+    relay.frozen.store(true, Ordering::SeqCst);
+    let began = Instant::now();
+    let fault = runtime.list().await.expect_err("an answer from a daemon that hangs");
+    assert!(matches!(fault.kind(), FaultKind::Unavailable | FaultKind::Timeout), "{}", fault.chain());
+    until(&runtime, |r| !up(r)).await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    relay.frozen.store(false, Ordering::SeqCst);
+    until(&runtime, up).await;
+    runtime.list().await.expect("a listing");
 }
 
 #[tokio::test]
