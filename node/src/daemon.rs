@@ -40,7 +40,7 @@ const ROOT: u32 = 0;
 /// Threads that await. Two, so that one busy with TLS or hashing does not hold up the API.
 const WORKERS: usize = 2;
 /// Threads that work on files at once; more wait in a queue.
-const FILE_THREADS: usize = 8;
+const FILE_THREADS: usize = 16;
 
 /// Runs the node until it is told to end. Blocking; starts its own threads, so call it from a process that has none.
 ///
@@ -51,6 +51,7 @@ const FILE_THREADS: usize = 8;
 pub fn run(configuration: &Path) -> Result<(), Fault> {
     let config = read_config(configuration)?;
     identity::check()?;
+    identity::raise_descriptor_limit()?;
     let layout = Layout::new(config.data_dir.as_path());
     let _lock = identity::lock(&layout)?;
     few_allocator_arenas();

@@ -4,6 +4,7 @@
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 
@@ -40,6 +41,19 @@ fn judge(status: &str) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Descriptors wanted: one console for each guest, and room for files, callers and downloads beside the most instances
+/// that a helper serves.
+const DESCRIPTORS: u64 = 8192;
+
+/// Raises the soft limit on descriptors, which is 1024 by default, as far as the hard limit lets it.
+pub(super) fn raise_descriptor_limit() -> Result<(), Fault> {
+    let fault =
+        |e| Fault::because(FaultKind::Internal, "the limit on descriptors cannot be raised", std::io::Error::from(e));
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(fault)?;
+    let wanted = DESCRIPTORS.min(hard).max(soft);
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).map_err(fault)
 }
 
 /// Locks `data_dir` for this process, for as long as the answer lives.
@@ -101,6 +115,14 @@ mod tests {
             let fault = judge(&PLAIN.replace(&from, &format!("{set}:\t0000000000001000"))).expect_err(set);
             assert!(fault.chain().contains(set), "{fault}");
         }
+    }
+
+    #[test]
+    fn the_soft_limit_on_descriptors_is_raised_and_the_hard_one_kept() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
+        setrlimit(Resource::RLIMIT_NOFILE, 256, hard).expect("lowered");
+        raise_descriptor_limit().expect("raised");
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).expect("limits"), (DESCRIPTORS.min(hard), hard));
     }
 
     #[test]
