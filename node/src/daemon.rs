@@ -16,7 +16,7 @@ use crate::fault::{Fault, FaultKind};
 use crate::helper::Helper;
 use crate::image::Store;
 use crate::layout::Layout;
-use crate::runtime::libvirt_kvm::{LibvirtKvm, few_allocator_arenas};
+use crate::runtime::libvirt_kvm::LibvirtKvm;
 use crate::sandbox;
 use crate::share;
 use bcd_protocol::config::Config;
@@ -29,6 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
 mod identity;
+mod memory;
 mod notify;
 mod service;
 #[cfg(test)]
@@ -54,7 +55,7 @@ pub fn run(configuration: &Path) -> Result<(), Fault> {
     identity::raise_descriptor_limit()?;
     let layout = Layout::new(config.data_dir.as_path());
     let _lock = identity::lock(&layout)?;
-    few_allocator_arenas();
+    memory::settle();
     // Before any thread is started: threads that are there already would stay outside.
     sandbox::enter(&config)?;
     tokio::runtime::Builder::new_multi_thread()

@@ -26,7 +26,6 @@ mod sys;
 mod tests;
 mod xml;
 
-pub(crate) use sys::few_allocator_arenas;
 use sys::{Hooks, Row, Session};
 
 /// First wait before opening again; doubles up to [`BACKOFF_MOST`].

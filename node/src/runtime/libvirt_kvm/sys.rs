@@ -1,7 +1,6 @@
-//! The few libvirt calls that the `virt` crate lacks or wraps unsoundly: the event loop, callbacks, bulk states. And one
-//! setting of the allocator.
+//! The few libvirt calls that the `virt` crate lacks or wraps unsoundly: the event loop, callbacks, bulk states.
 //!
-//! Room: `node`, and the crate's one file with unsafe code. Invariants: the default event loop is registered before any
+//! Room: `node`; unsafe code of the crate is here and, for two calls about memory, in `daemon/memory.rs`. Invariants: the default event loop is registered before any
 //! connection is opened and runs for the rest of the process; callbacks only store and notify, and never call libvirt
 //! but for accessors that read the domain object itself; every callback is taken back before its connection is closed,
 //! because libvirt holds a reference to the connection for each.
@@ -47,16 +46,6 @@ pub(super) fn run_event_loop() -> Result<(), String> {
             .map_err(|e| format!("the thread for libvirt's event loop cannot be started: {e}"))
     })
     .clone()
-}
-
-/// Keeps the allocator to two arenas: it would make one for each thread that happens to allocate while another does, and
-/// never give it back, and nothing here is bound by the allocator's lock. Before the second thread.
-pub(crate) fn few_allocator_arenas() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt takes two integers and changes the allocator's parameters only.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 2);
-    }
 }
 
 /// One read-only connection with its callbacks.
