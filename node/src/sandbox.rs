@@ -24,21 +24,29 @@ pub fn enter(config: &Config) -> Result<(), Fault> {
     // A core file would hold user data that was just read.
     prctl::set_dumpable(false).map_err(|e| fault("dumps cannot be turned off", e.to_string()))?;
     let landlock = landlock::restrict(config).map_err(|e| fault("the Landlock rules cannot be set", e.to_string()))?;
-    seccomp::restrict().map_err(|e| fault("the seccomp filter cannot be set", e))?;
-    info!(capabilities = "none", no_new_privs = true, landlock = landlock.as_str(), seccomp = true, "sandbox");
+    let filter = seccomp::restrict();
+    let seccomp = filter.is_ok();
+    info!(capabilities = "none", no_new_privs = true, landlock = landlock.as_str(), seccomp, "sandbox");
+    let mut missing = Vec::new();
+    if let Err(cause) = filter {
+        missing.push(format!("seccomp cannot be set: {cause}"));
+    }
     match landlock {
         landlock::Got::Full => {}
-        landlock::Got::Partial | landlock::Got::None if config.helper.require_sandbox => {
-            let sentence = format!(
-                "the kernel gives an incomplete sandbox (landlock is {}) and helper.require_sandbox is true",
-                landlock.as_str()
-            );
-            return Err(Fault::new(FaultKind::Unsupported, sentence));
+        // Kernels before 6.12 know less than the whole: that alone is no reason to warn at every start.
+        landlock::Got::Partial => {
+            missing.extend(config.helper.require_sandbox.then(|| "landlock is partial".to_owned()))
         }
-        landlock::Got::Partial => {}
-        landlock::Got::None => {
-            warn!("this kernel has no Landlock: the node can open whatever its user can; boot with lsm=landlock,…");
-        }
+        landlock::Got::None => missing.push("this kernel has no Landlock, or boots without lsm=landlock,…".to_owned()),
     }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join("; ");
+    if config.helper.require_sandbox {
+        let sentence = format!("the sandbox is incomplete ({missing}) and helper.require_sandbox is true");
+        return Err(Fault::new(FaultKind::Unsupported, sentence));
+    }
+    warn!(missing, "the node runs with less of a sandbox: it can do more of what its user can");
     Ok(())
 }
