@@ -48,13 +48,15 @@ pub(super) async fn run(
 ) -> Result<ExitCode, Failure> {
     let attach = if read_only { Attach::ReadOnly } else { Attach::Control };
     let connection = client.console(id, attach).await?;
+    // Before the terminal is changed: a signal that ended this process by itself would leave it so.
+    let signals = Signals::new()?;
     let raw = Raw::switch_on()?;
     if raw.is_some() {
         let reads = if read_only { ", reading only" } else { "" };
         say(&format!("connected to {id}{reads}; Ctrl-] leaves"));
     }
     let timeout = wanted.as_ref().and_then(|w| w.timeout);
-    let session = session(connection, raw.is_some(), read_only, wanted.as_mut());
+    let session = session(connection, signals, raw.is_some(), read_only, wanted.as_mut());
     let end = match timeout {
         None => session.await?,
         Some(timeout) => match tokio::time::timeout(timeout, session).await {
@@ -89,6 +91,7 @@ fn conclude(end: End, id: &InstanceId, wanted: Option<&Wanted>) -> Result<ExitCo
 /// Moves bytes until one side ends.
 async fn session(
     connection: impl tokio::io::AsyncRead + tokio::io::AsyncWrite,
+    mut signals: Signals,
     terminal: bool,
     read_only: bool,
     mut wanted: Option<&mut Wanted>,
@@ -96,7 +99,6 @@ async fn session(
     let (mut from, mut to) = tokio::io::split(connection);
     let mut typed = stdin();
     let (output, mut output_gone) = stdout();
-    let mut signals = Signals::new()?;
     let mut buffer = vec![0_u8; PIECE];
     let mut input_open = true;
     loop {
