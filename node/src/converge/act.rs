@@ -9,6 +9,7 @@ use crate::console::Boot;
 use crate::fault::{Fault, FaultKind};
 use crate::observe::Observer;
 use crate::plan::{self, Change, DomainView};
+use crate::share;
 use crate::status::{InstanceState, StopReason};
 use bcd_protocol::definition::ImageRef;
 use bcd_protocol::id::InstanceId;
@@ -70,6 +71,7 @@ impl Actor {
         if self.stale {
             self.plan = plan::plan(&desired, &self.observer.observed());
             self.stale = false;
+            self.tidy_shares();
             self.sweep.note_use(&self.observer, &desired, self.parts.timing.image_grace);
         }
         let now = Instant::now();
@@ -172,6 +174,26 @@ impl Actor {
         }
     }
 
+    /// Once, before the first task: takes the entries off base images that a node left there which ended between a delete
+    /// and its last step. A uid is given again some day, and must open nothing of its last owner's.
+    fn tidy_shares(&mut self) {
+        let observed = self.observer.observed();
+        if self.sweep.tidied || !self.observer.files_known() || matches!(observed.records, plan::Reading::Unknown) {
+            return;
+        }
+        self.sweep.tidied = true;
+        let alive = self.observer.records().values().map(|record| record.uid).collect();
+        for image in self.observer.images() {
+            match share::retain(&self.parts.layout, image, &alive) {
+                Ok(0) => {}
+                Ok(entries) => {
+                    info!(sha256 = %image.sha256, entries, "a base image is no longer shared with past guests")
+                }
+                Err(fault) => warn!(fault = fault.chain(), "a base image stays shared with past guests"),
+            }
+        }
+    }
+
     /// Removes base images that nothing has used for a while.
     pub(super) fn begin_sweep(&mut self) {
         let (store, keep) = (self.parts.images.clone(), self.sweep.kept());
@@ -210,6 +232,8 @@ pub(super) struct Sweep {
     used: HashSet<ImageRef>,
     unused: HashMap<ImageRef, Instant>,
     task: Option<JoinHandle<Result<Vec<ImageRef>, Fault>>>,
+    /// Entries of past guests were taken off the base images.
+    tidied: bool,
 }
 
 impl Sweep {

@@ -6,8 +6,10 @@ use crate::fault::FaultKind;
 use crate::runtime::{DomainState, PauseReason, StopReason};
 use crate::status::{InstanceState, SpecSource};
 use bcd_protocol::id::DomainUuid;
+use bcd_protocol::limits;
 use bcd_protocol::reply::FailureKind;
 use bcd_protocol::request::Verb;
+use posix_acl::{PosixACL, Qualifier};
 use std::time::Duration;
 use world::{IMAGE_BYTES, World, id, quick};
 
@@ -38,6 +40,28 @@ async fn an_instance_that_left_the_document_is_deleted_with_its_files() {
     assert_eq!(world.asked(), ["libvirt.destroy a", "libvirt.undefine a"]);
     assert!(!world.layout.instance(&id("a")).exists());
     assert!(world.is_running("b"));
+}
+
+#[tokio::test]
+async fn a_node_that_starts_takes_past_guests_entries_off_the_base_and_no_others() {
+    let mut world = World::new().await;
+    world.apply(&[("a", "running", "")]).await;
+    world.until_running("a").await;
+    let base = world.layout.images().join(format!("{}.raw", world.sha256));
+    let (past, own) = (limits::GUEST_UID_LAST, world.happens(|host| host.records[&id("a")].uid.get()));
+    let mut acl = PosixACL::read_acl(&base).expect("an ACL");
+    acl.set(Qualifier::User(past), posix_acl::ACL_READ);
+    acl.write_acl(&base).expect("written");
+    let entry = |uid: u32| PosixACL::read_acl(&base).expect("an ACL").get(Qualifier::User(uid));
+    assert!(entry(past).is_some() && entry(own).is_some());
+    world.restart_node().await;
+    let forgotten = async {
+        while entry(past).is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), forgotten).await.expect("past guests forgotten");
+    assert!(entry(own).is_some(), "the guest that is there keeps its own");
 }
 
 #[tokio::test]
