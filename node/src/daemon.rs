@@ -25,6 +25,7 @@ use futures_util::future::BoxFuture;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
@@ -40,6 +41,8 @@ mod watch;
 const ROOT: u32 = 0;
 /// Threads that await. Two, so that one busy with TLS or hashing does not hold up the API.
 const WORKERS: usize = 2;
+/// How long work on files that cannot be interrupted may hold up the node's end.
+const END_TIME: Duration = Duration::from_secs(3);
 /// Threads that work on files at once; more wait in a queue.
 const FILE_THREADS: usize = 16;
 
@@ -58,13 +61,16 @@ pub fn run(configuration: &Path) -> Result<(), Fault> {
     memory::settle();
     // Before any thread is started: threads that are there already would stay outside.
     sandbox::enter(&config)?;
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(FILE_THREADS)
         .enable_all()
         .build()
-        .map_err(|e| Fault::because(FaultKind::Internal, "the node's threads cannot be started", e))?
-        .block_on(serve(config, layout))
+        .map_err(|e| Fault::because(FaultKind::Internal, "the node's threads cannot be started", e))?;
+    let outcome = runtime.block_on(serve(config, layout));
+    // What is still being written to a file then is what a crash would leave: the next start takes it up.
+    runtime.shutdown_timeout(END_TIME);
+    outcome
 }
 
 /// Reads the configuration. Who may write it is checked by the helper, which enforces what it says.

@@ -237,9 +237,13 @@ fn read(file: &File) -> io::Result<Read> {
     Ok(Read { header, facts })
 }
 
-/// Whether the first-level table has an entry. It lies within the file: [`Header::read`] saw to that.
+/// Whether the first-level table has an entry. It lies within the file: [`Header::read`] saw to that. The table has room
+/// for a disk that grows to the most there may be; no guest writes beyond the size it has, so only that part is read: a
+/// node that starts looks at every disk.
 fn is_written(bytes: &FileBytes<'_>, header: &Header) -> io::Result<bool> {
-    let (mut at, end) = (header.l1_offset, header.l1_offset + u64::from(header.l1_entries) * 8);
+    let covered = header.cluster_bytes().saturating_mul(header.cluster_bytes() / 8).max(1);
+    let entries = header.virtual_bytes.div_ceil(covered).min(u64::from(header.l1_entries));
+    let (mut at, end) = (header.l1_offset, header.l1_offset + entries * 8);
     while at < end {
         let chunk: [u8; 4096] = window(bytes, at)?;
         let here = usize::try_from(end - at).unwrap_or(usize::MAX).min(chunk.len());
