@@ -32,7 +32,7 @@ pub(crate) enum Untrusted {
         uid: u32,
     },
     /// A part of it can be written by someone else.
-    #[error("{path} has mode {mode:04o}: no one but root may write to it (chmod go-w it)", path = path.display())]
+    #[error("{path} has mode {mode:04o} and no one but root may write to it: {}", mend(*mode), path = path.display())]
     Writable {
         /// The part.
         path: PathBuf,
@@ -55,6 +55,11 @@ pub(crate) enum Untrusted {
         /// Why.
         cause: std::io::Error,
     },
+}
+
+/// What to do about a mode. A sticky directory is everybody's on purpose, as `/tmp` is: what lies in it has to move.
+fn mend(mode: u32) -> &'static str {
+    if mode & 0o1000 == 0 { "chmod go-w it" } else { "use a directory that is root's alone, such as /etc/bcd, instead" }
 }
 
 /// How strict the last directory of a walk is.

@@ -25,10 +25,12 @@ fn owners(dir: &Path) -> BTreeMap<String, (u32, u32)> {
     found
 }
 
-/// One digest over names and contents below a directory.
+/// One digest over names and contents below libvirt's directory, but for the definitions of domains: those are the domains
+/// themselves and no configuration.
 fn digest(dir: &Path) -> String {
     let mut all = Sha256::new();
-    for path in owners(dir).keys() {
+    let domains = dir.join("qemu");
+    for path in owners(dir).keys().filter(|path| !Path::new(path).starts_with(&domains)) {
         all.update(path.as_bytes());
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file()) {
             all.update(fs::read(path).expect("read a file"));

@@ -59,7 +59,7 @@ fn configuration(facts: &Facts) -> Vec<Finding> {
         Configuration::Missing(path) => vec![warn(
             check,
             format!("there is no {}: the defaults hold", path.display()),
-            "install the package's bcd.toml there, or name yours with --config",
+            "copy packaging/bcd.toml there, or name yours with --config",
         )],
         Configuration::Unreadable(path, why) => {
             vec![fail(
@@ -186,7 +186,7 @@ fn qemu_directory(facts: &Facts) -> Finding {
         Ok(Search::Refused) => fail(
             check,
             "group kvm may not search /var/lib/libvirt/qemu: a VMM with a uid of its own cannot start",
-            "setfacl -m g:kvm:x /var/lib/libvirt/qemu; the package's tmpfiles.d line does that at boot",
+            "setfacl -m g:kvm:x /var/lib/libvirt/qemu, again after each boot that makes it anew",
         ),
         Err(why) => warn(
             check,
@@ -219,7 +219,7 @@ fn helper(facts: &Facts) -> Finding {
             format!("run bcd doctor as root or as {}", facts.config.helper.node_user.as_str()),
         ),
         Helper::Unreachable(why) => {
-            fail("helper", why.clone(), "start bcd-helper as root (systemctl start bcd-helper.socket)")
+            fail("helper", why.clone(), "start bcd-helper --config FILE as root; docs/install.md shows a unit")
         }
     }
 }
