@@ -1,6 +1,7 @@
 //! libvirt as the host's administrator sees it: to make foreign domains, and to look.
 //!
 //! Room: `tests`.
+use std::time::{Duration, Instant};
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::sys;
@@ -15,7 +16,18 @@ pub const URI: &str = "qemu:///system";
 #[must_use]
 pub fn connect() -> Connect {
     virt::error::clear_error_callback();
-    Connect::open(Some(URI)).expect("libvirtd answers at qemu:///system: run tests/run real")
+    // A libvirtd that crashed is started again within a second or two by whatever keeps it up.
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        match Connect::open(Some(URI)) {
+            Ok(connection) => return connection,
+            Err(why) if Instant::now() < end => {
+                eprintln!("libvirtd does not answer yet: {why}");
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            Err(why) => panic!("libvirtd answers at {URI} (run tests/run real): {why}"),
+        }
+    }
 }
 
 /// A domain that bcd did not create; undefined when dropped.

@@ -23,6 +23,18 @@ fn uri(text: &str) -> LibvirtUri {
     LibvirtUri::try_from(text.to_owned()).expect("a uri")
 }
 
+/// The administrator's connection. A libvirtd that crashed is started again by what keeps it up.
+fn administrator() -> Connect {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match Connect::open(Some("qemu:///system")) {
+            Ok(connect) => return connect,
+            Err(why) => assert!(Instant::now() < end, "libvirtd does not answer: {why}"),
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
 /// A domain without disks, removed on drop.
 struct Guest(VirtDomain, String);
 
@@ -156,7 +168,7 @@ async fn states_and_their_reasons_are_read_and_changes_wake() {
     }
     let runtime = LibvirtKvm::start(&uri("qemu:///system")).expect("started");
     until(&runtime, up).await;
-    let connect = Connect::open(Some("qemu:///system")).expect("a connection");
+    let connect = administrator();
     let mut wakes = runtime.wakes();
     wakes.mark_unchanged();
     let guest = Guest::startable(&connect, "states");
@@ -198,7 +210,7 @@ async fn a_killed_vmm_is_seen_as_a_crash_within_seconds() {
     }
     let runtime = LibvirtKvm::start(&uri("qemu:///system")).expect("started");
     until(&runtime, up).await;
-    let connect = Connect::open(Some("qemu:///system")).expect("a connection");
+    let connect = administrator();
     let guest = Guest::startable(&connect, "killed");
     guest.0.create().expect("started");
     let pid = std::fs::read_to_string(format!("/run/libvirt/qemu/{}.pid", guest.1)).expect("a pid file");
@@ -225,7 +237,7 @@ async fn a_lost_daemon_is_unknown_and_events_come_again_after_it_is_back() {
     let runtime =
         LibvirtKvm::start(&uri(&format!("qemu:///system?socket={}", relay.path().display()))).expect("started");
     until(&runtime, up).await;
-    let connect = Connect::open(Some("qemu:///system")).expect("a connection");
+    let connect = administrator();
     let guest = Guest::define(&connect, "lost");
     let before = runtime.list().await.expect("a listing");
     assert!(before.domains.iter().any(|d| d.uuid == guest.uuid()));
@@ -302,7 +314,7 @@ async fn a_listing_without_changes_is_the_same_allocation() {
     }
     let runtime = LibvirtKvm::start(&uri("qemu:///system")).expect("started");
     until(&runtime, up).await;
-    let connect = Connect::open(Some("qemu:///system")).expect("a connection");
+    let connect = administrator();
     let guest = Guest::startable(&connect, "same");
     // Other tests on this host may change domains in between: some pair of passes is undisturbed.
     let mut same = false;
@@ -325,7 +337,7 @@ async fn details_follow_a_redefinition() {
     }
     let runtime = LibvirtKvm::start(&uri("qemu:///system")).expect("started");
     until(&runtime, up).await;
-    let connect = Connect::open(Some("qemu:///system")).expect("a connection");
+    let connect = administrator();
     let guest = Guest::define(&connect, "details");
     let uuid = guest.uuid();
     let first = runtime.details(vec![uuid]).await.expect("details");
