@@ -146,6 +146,9 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Print what this user finds, as JSON: what a doctor that runs as root asks a child of the node's user
+        #[arg(long, hide = true, conflicts_with = "json")]
+        probe: bool,
     },
     /// Print the JSON Schema of a NodeSpec
     Schema,
@@ -202,7 +205,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events { follow, after, json } => {
             setup::block_on(async { events::run(&global.client()?, follow, after, json).await })
         }
-        Command::Doctor { json } => setup::doctor(&global, json),
+        Command::Doctor { json: _, probe: true } => text::print_json_line(&crate::doctor::probe(&global.config)),
+        Command::Doctor { json, probe: false } => setup::doctor(&global, json),
         Command::Schema => text::print(&format!("{:#}\n", crate::spec::schema().to_value())),
         Command::Openapi => text::print(&crate::api::openapi::text()),
         Command::Completions { shell } => {

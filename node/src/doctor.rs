@@ -74,3 +74,10 @@ impl Report {
 pub fn examine(path: &Path) -> Report {
     Report::of(judge::judge(&gather::gather(path)))
 }
+
+/// What a process of this user finds of what the configuration at `path` names; `None` without one that can be used. A
+/// doctor that runs as root has a child of the node's user ask this.
+#[must_use]
+pub fn probe(path: &Path) -> Option<facts::Probe> {
+    gather::probe(path)
+}

@@ -2,6 +2,7 @@
 //!
 //! Room: `node`. No judgement here: a value says what is, or why it could not be seen.
 use bcd_protocol::config::Config;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Everything that was looked at.
@@ -9,36 +10,31 @@ use std::path::PathBuf;
 pub struct Facts {
     /// The configuration file.
     pub configuration: Configuration,
-    /// What it says; the defaults when it is missing or wrong.
-    pub config: Config,
-    /// The uid and the group of the configured node user, if that user exists.
-    pub node_user: Option<(u32, u32)>,
+    /// What holds whatever the configuration says.
+    pub host: Host,
+    /// What the configuration names; `None` without a configuration that can be used: nothing is judged by defaults.
+    pub configured: Option<Configured>,
+}
+
+/// What holds whatever the configuration says.
+#[derive(Debug, Clone)]
+pub struct Host {
     /// The gid of group kvm.
     pub kvm_group: Option<u32>,
     /// Whether the CPU shows vmx or svm.
     pub virtualisation: bool,
     /// `/dev/kvm`.
     pub kvm: Option<Device>,
-    /// What libvirt's daemon answers on the read-only connection.
-    pub libvirt: Result<Libvirt, String>,
-    /// Whether virtlogd's socket is there, where libvirt uses the default sockets.
-    pub virtlogd: Option<bool>,
-    /// Who may search libvirt's directory for QEMU.
-    pub qemu_directory: Result<Search, String>,
-    /// The helper.
-    pub helper: Helper,
+    /// What PCI devices could be passed through with.
+    pub iommu: Iommu,
     /// The tool that makes seeds.
     pub seed_tool: Option<&'static str>,
-    /// The configured bridges: name, and what lies under it.
-    pub bridges: Vec<(String, Interface)>,
-    /// `data_dir`.
-    pub data_dir: Directory,
-    /// The directory of user data.
-    pub secrets: Directory,
-    /// What `node.images.ca_file` is, if it is set: how many certificates, or why it cannot be read.
-    pub ca_file: Option<(PathBuf, Result<usize, String>)>,
-    /// The watched document, if one is set: whether it parses.
-    pub document: Option<(PathBuf, Document)>,
+    /// cloud-hypervisor, if it is installed.
+    pub cloud_hypervisor: Option<CloudHypervisor>,
+    /// The service manager, if systemd is it; its version, where that can be told.
+    pub systemd: Option<Option<u32>>,
+    /// Control groups.
+    pub cgroups: Cgroups,
     /// What the kernel's Landlock gives.
     pub landlock: Landlock,
     /// Whether the kernel has seccomp filters.
@@ -47,32 +43,118 @@ pub struct Facts {
     pub memory: Option<u64>,
     /// The clock, seconds since 1970.
     pub clock: u64,
+    /// Whether something keeps the clock right; `None` where nobody says.
+    pub synchronised: Option<bool>,
+}
+
+/// What the configuration names.
+#[derive(Debug, Clone)]
+pub struct Configured {
+    /// The configuration.
+    pub config: Config,
+    /// The uid and the group of the configured node user, if that user exists.
+    pub node_user: Option<(u32, u32)>,
+    /// What the node's user finds.
+    pub probe: Probe,
+    /// Whether [`Configured::probe`] was really made by the node's user.
+    pub probed_as_node: bool,
+    /// Whether virtlogd's socket is there, where libvirt uses the default sockets.
+    pub virtlogd: Option<bool>,
+    /// Who may search libvirt's directory for QEMU.
+    pub qemu_directory: Result<Search, String>,
+    /// The node.
+    pub node: Node,
+    /// The configured bridges: name, and what lies under it.
+    pub bridges: Vec<(String, Interface)>,
+    /// What filters bridged packets.
+    pub firewall: Firewall,
+    /// `data_dir`.
+    pub data_dir: Place,
+    /// Directories above `data_dir` that group kvm may not search.
+    pub data_dir_closed: Vec<PathBuf>,
+    /// `helper.state_dir`.
+    pub state_dir: Place,
+    /// The directory of the helper's socket.
+    pub helper_sockets: Place,
+    /// The directory of the node's socket.
+    pub node_sockets: Place,
+    /// The directory of user data.
+    pub secrets: Place,
+    /// Files in it that others than their owner may read, or that are somebody else's; `None`: it cannot be listed.
+    pub loose_secrets: Option<Vec<String>>,
+    /// What `node.images.ca_file` is, if it is set: how many certificates, or why it cannot be read.
+    pub ca_file: Option<(PathBuf, Result<usize, String>)>,
+    /// The watched document, if one is set: whether it parses.
+    pub document: Option<(PathBuf, Document)>,
 }
 
 /// The configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Configuration {
-    /// There is none: the defaults hold.
+    /// There is none.
     Missing(PathBuf),
     /// It cannot be read.
     Unreadable(PathBuf, String),
-    /// It is wrong.
-    Wrong(PathBuf, String),
-    /// It is fine, but for the parts of its path that others than root may write.
-    Fine(PathBuf, Vec<String>),
+    /// It is wrong: file, place, key and what to write instead.
+    Wrong(String),
+    /// It can be used; the way to it from `/`, itself last.
+    Fine(Vec<Part>),
+}
+
+/// What a process of the node's user finds. Asked of a child when the doctor runs as root: who may do what is for the
+/// kernel, libvirt and the helper to say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// How the helper answers.
+    pub helper: Helper,
+    /// What libvirt's daemon answers on the read-only connection.
+    pub libvirt: Result<Libvirt, String>,
+    /// What the node has to get at and cannot: the path, what it is needed for, and the kernel's word.
+    pub barred: Vec<(PathBuf, String, String)>,
 }
 
 /// A device file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// Its group.
     pub gid: u32,
     /// Its permission bits.
     pub mode: u32,
+    /// Why it cannot be opened, for another reason than permissions.
+    pub broken: Option<String>,
+}
+
+/// What PCI devices could be passed through with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iommu {
+    /// Groups that the kernel made; 0: there is no IOMMU, or it is off.
+    pub groups: usize,
+    /// Whether vfio-pci is there, loaded or to be loaded.
+    pub vfio_pci: bool,
+}
+
+/// cloud-hypervisor as it is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudHypervisor {
+    /// The program.
+    pub path: PathBuf,
+    /// What it says of itself, such as `54.0`.
+    pub version: Option<String>,
+    /// Whether its firmware lies in its usual place.
+    pub firmware: bool,
+}
+
+/// How control groups are mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cgroups {
+    /// Version 2 alone, with these controllers.
+    Unified(Vec<String>),
+    /// Version 1, or both.
+    Legacy,
 }
 
 /// What libvirt's daemon says of itself, as `major * 1,000,000 + minor * 1,000 + release`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Libvirt {
     /// The daemon's version.
     pub version: u32,
@@ -90,13 +172,24 @@ pub enum Search {
 }
 
 /// How the helper answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Helper {
     /// It welcomed this process; its package version.
     Welcome(String),
     /// It listens, and this process is not whom it answers.
     Listens,
     /// This process may not connect to its socket.
+    Forbidden,
+    /// It does not answer, and why.
+    Unreachable(String),
+}
+
+/// How the node answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// It answers: its version, and what it cannot read, in its words.
+    Answers(String, Vec<String>),
+    /// It does not admit this process.
     Forbidden,
     /// It does not answer, and why.
     Unreachable(String),
@@ -116,24 +209,85 @@ pub enum Interface {
     Missing,
 }
 
-/// A directory.
+/// What filters packets that a bridge passes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Directory {
-    /// There is none.
+pub struct Firewall {
+    /// br_netfilter hands IPv4 packets of bridges to iptables.
+    pub ipv4: bool,
+    /// And IPv6 packets to ip6tables.
+    pub ipv6: bool,
+    /// Chains of the forward hook that drop what no rule accepts; or why they cannot be seen.
+    pub drops: Result<Vec<Chain>, String>,
+    /// The rules of those chains, a line each.
+    pub rules: Vec<String>,
+    /// Whether Docker's chains are there.
+    pub docker: bool,
+}
+
+/// A chain of the firewall, as nftables calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// `ip`, `ip6`, `inet` or `bridge`.
+    pub family: String,
+    /// The table.
+    pub table: String,
+    /// The chain.
+    pub name: String,
+}
+
+/// A directory, with the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Every part from `/` on, itself last.
+    pub way: Vec<Part>,
+    /// Free bytes of its file system; `None` where that could not be seen.
+    pub free: Option<u64>,
+}
+
+/// One part of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The path so far.
+    pub path: PathBuf,
+    /// What lies there.
+    pub seen: Seen,
+}
+
+/// What lies at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing.
     Missing,
     /// It cannot be looked at.
     Unseen(String),
-    /// It is no directory, or a link.
+    /// This.
+    There(Entry),
+}
+
+/// What a directory entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// Kinds of directory entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symbolic link; never followed.
+    Link,
+    /// Anything else.
     Other,
-    /// It is there.
-    There {
-        /// Its owner.
-        uid: u32,
-        /// Its permission bits.
-        mode: u32,
-        /// Free bytes of its file system; `None` where that could not be seen.
-        free: Option<u64>,
-    },
 }
 
 /// The watched document.

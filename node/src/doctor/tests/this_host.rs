@@ -1,0 +1,88 @@
+//! Gathering: words of the kernel and of tools, and this very host.
+use super::gather::{gather, host, probe};
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn cpu_flags_are_whole_words_of_the_flags_line() {
+    assert!(host::cpu_flags("processor\t: 0\nflags\t\t: fpu vme vmx ssse3\n"));
+    assert!(host::cpu_flags("flags\t\t: fpu\n\nflags\t\t: svm\n"));
+    assert!(!host::cpu_flags("flags\t\t: fpu vmxoff svm_lock\nmodel name\t: svm vmx\nvmx flags\t: vnmi vmx\n"));
+    assert!(!host::cpu_flags(""));
+}
+
+#[test]
+fn memory_is_read_in_bytes() {
+    assert_eq!(host::mem_total("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16_384 * 1024));
+    assert_eq!(host::mem_total("MemFree: 1 kB\n"), None);
+    assert_eq!(host::mem_total("MemTotal: many kB\n"), None);
+}
+
+#[test]
+fn versions_are_read_from_what_programs_say() {
+    assert_eq!(host::systemd_version("systemd 252 (252.38-1~deb12u1)\n+PAM +AUDIT\n"), Some(252));
+    assert_eq!(host::systemd_version("systemd 257~rc2 (257)\n"), Some(257));
+    assert_eq!(host::systemd_version("systemctl 252\n"), None);
+    assert_eq!(host::vmm_version("cloud-hypervisor v54.0.0\n").as_deref(), Some("54.0.0"));
+    assert_eq!(host::vmm_version("cloud-hypervisor v40.0-12-gabcdef-dirty\n").as_deref(), Some("40.0"));
+    assert_eq!(host::vmm_version("cloud-hypervisor\n"), None);
+}
+
+#[test]
+fn this_host_is_looked_at_without_a_node_or_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bcd.toml");
+    let facts = gather(&file);
+    assert_eq!(facts.configuration, Configuration::Missing(file.clone()));
+    assert!(facts.configured.is_none() && probe(&file).is_none());
+    assert!(facts.host.memory.is_some_and(|m| m > 1 << 20));
+    assert!(facts.host.seccomp);
+    std::fs::write(&file, "nonsense = 1\n").unwrap();
+    let facts = gather(&file);
+    assert!(matches!(&facts.configuration, Configuration::Wrong(why) if why.contains("nonsense")), "{facts:?}");
+    assert!(facts.configured.is_none());
+}
+
+#[test]
+fn what_a_configuration_names_is_looked_at_where_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let top = dir.path().to_str().unwrap();
+    let (file, secrets) = (dir.path().join("bcd.toml"), dir.path().join("secrets"));
+    std::fs::create_dir(&secrets).unwrap();
+    for (name, mode) in [("closed", 0o600), ("open", 0o640)] {
+        std::fs::write(secrets.join(name), "x").unwrap();
+        std::fs::set_permissions(secrets.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
+    // Whoever runs this test owns the files; root is no node user, and nobody owns none of them.
+    let node_user = if user.uid.is_root() { "nobody".to_owned() } else { user.name };
+    let text = format!(
+        "data_dir = \"{top}/data\"\n[node]\nsecrets = \"{top}/secrets\"\napi = \"{top}/node.sock\"\n[helper]\nnode_user = \
+         \"{node_user}\"\nsocket = \"{top}/helper.sock\"\nstate_dir = \"{top}/state\"\ninstance_bridges = \
+         [\"no-such-bridge\", \"lo\"]\n[libvirt]\nuri = \"qemu:///system?socket={top}/none\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let facts = gather(&file);
+    let Configuration::Fine(way) = &facts.configuration else { panic!("{:?}", facts.configuration) };
+    assert_eq!((way[0].path.as_path(), way.last().unwrap().path.as_path()), (Path::new("/"), file.as_path()));
+    let named = facts.configured.unwrap();
+    let bridges: Vec<Interface> = named.bridges.iter().map(|(_, interface)| *interface).collect();
+    assert_eq!(bridges, [Interface::Missing, Interface::Other]);
+    assert!(matches!(&named.probe.helper, Helper::Unreachable(why) if why.contains("helper.sock")), "{named:?}");
+    assert!(matches!(&named.node, Node::Unreachable(why) if why.contains("node.sock")), "{named:?}");
+    assert!(named.probe.libvirt.is_err());
+    assert_eq!(named.virtlogd, None, "another libvirt than the host's keeps its logs elsewhere");
+    assert_eq!(named.data_dir.way.last().unwrap().seen, Seen::Missing);
+    let loose = named.loose_secrets.unwrap();
+    assert!(loose.contains(&"open".to_owned()), "{loose:?}");
+    assert_eq!(loose.len() == 1, named.node_user.unwrap().0 == nix::unistd::geteuid().as_raw(), "{loose:?}");
+}
+
+#[test]
+fn a_directory_that_everybody_may_write_is_found_on_the_way() {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
+    let file = dir.path().join("bcd.toml");
+    std::fs::write(&file, "").unwrap();
+    let found: Vec<Finding> = judge(&gather(&file)).into_iter().filter(|f| f.check == "configuration").collect();
+    assert!(found.iter().any(|f| f.level == Level::Fail && f.found.starts_with("/tmp has mode 1777")), "{found:?}");
+}
