@@ -4,19 +4,23 @@
 //! every byte of a peer after it.
 use crate::accel;
 use crate::harden::{self, HardenError, Reachable};
-use crate::ledger::{self, LoadError};
+use crate::ledger::{self, Ledger, LoadError};
 use crate::libvirt;
 use crate::listen::{self, ListenError};
+use crate::pair::{self, PairError};
 use crate::pipeline::Helper;
-use crate::serve;
+use crate::serve::{self, Source};
 use crate::sys;
 use crate::trust::{self, Untrusted};
+use bcd_confine::memory;
+use bcd_policy::Records;
 use bcd_protocol::config::{Config, InvalidConfig};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{User, geteuid};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Largest configuration file, bytes.
 const CONFIG_BYTES: u64 = 1024 * 1024;
@@ -26,6 +30,22 @@ const BLOCKING_THREADS: usize = libvirt::CALLS + 4;
 
 /// Their stacks, bytes. libvirt's client encodes messages on the heap.
 const STACK_BYTES: usize = 512 * 1024;
+
+/// The allocator's arenas: no path here is bound by its lock.
+const ARENAS: i32 = 1;
+
+/// How long the helper of a node that was started anew waits for the one before it, which ends with its node and may have an
+/// effect under way. Less than what the node waits for its first answer.
+const PREDECESSOR: Duration = Duration::from_secs(20);
+
+/// Where clients come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// A listening socket: the service manager's, or one that is bound here.
+    Socket,
+    /// The one connection on standard input: the node's that started this helper.
+    Stdin,
+}
 
 /// Why the helper does not run.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +77,9 @@ pub(crate) enum StartError {
     /// The socket.
     #[error("there is no socket to listen on")]
     Listen(#[from] ListenError),
+    /// The connection on standard input.
+    #[error("standard input is no connection to serve")]
+    Pair(#[from] PairError),
     /// libvirt's library.
     #[error("libvirt's client library cannot be used: {0}")]
     Libvirt(String),
@@ -72,24 +95,30 @@ pub(crate) enum StartError {
 ///
 /// # Errors
 /// [`StartError`]: why it did not come up, or could not go on.
-pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
+pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError> {
     if !geteuid().is_root() {
         return Err(StartError::NotRoot(geteuid().as_raw()));
     }
     ending_signals().thread_block().map_err(std::io::Error::from)?;
-    sys::one_allocator_arena();
+    memory::bound_allocator(ARENAS, None);
     umask(Mode::from_bits_truncate(0o077));
     harden::limits()?;
     let text = trust::read_file(config_path, CONFIG_BYTES).map_err(StartError::ConfigFile)?;
     let config = Config::parse(&text).map_err(|cause| StartError::Config { path: config_path.to_owned(), cause })?;
     let node = node_user(&config)?;
     let accel = accel::resolve(config.libvirt.accel);
-    let (ledger, records) = ledger::open(config.helper.state_dir.as_path())?;
-    let listening = match listen::passed()? {
-        Some(listening) => listening,
-        None => listen::bound(config.helper.socket.as_path(), node.gid)?,
+    let (ledger, records) = open_ledger(config.helper.state_dir.as_path(), clients)?;
+    let (source, bound) = match clients {
+        Clients::Socket => {
+            let listening = match listen::passed()? {
+                Some(listening) => listening,
+                None => listen::bound(config.helper.socket.as_path(), node.gid)?,
+            };
+            let (socket, bound) = listening.into_parts();
+            (Source::Listening(socket), bound)
+        }
+        Clients::Stdin => (Source::Pair(pair::take()?), None),
     };
-    let (socket, bound) = listening.into_parts();
     virt::error::clear_error_callback();
     sys::libvirt_initialize().map_err(|e| StartError::Libvirt(e.message().to_owned()))?;
     let mut generation = [0; 8];
@@ -107,7 +136,7 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
         state_dir: config.helper.state_dir.as_path().to_owned(),
         socket_dir: bound.as_ref().and_then(|_| config.helper.socket.as_path().parent()).map(Path::to_owned),
     };
-    match sys::give_back_startup_pages() {
+    match memory::give_back_startup_pages() {
         Ok(bytes) => tracing::debug!(bytes, "pages of libraries given back"),
         Err(cause) => tracing::debug!(%cause, "pages of libraries stay"),
     }
@@ -121,13 +150,26 @@ pub(crate) fn run(config_path: &Path) -> Result<(), StartError> {
         .thread_stack_size(STACK_BYTES)
         .thread_name("blocking")
         .build()?;
-    let ended = runtime.block_on(serve::run(Arc::new(helper), socket));
+    let ended = runtime.block_on(serve::run(Arc::new(helper), source));
     // A call that is stuck in libvirt must not hold the exit.
     runtime.shutdown_background();
     if let Some(bound) = bound {
         bound.remove();
     }
     Ok(ended?)
+}
+
+/// Opens the ledger; the helper of a node that was started anew waits a while for the one before it.
+fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), LoadError> {
+    let start = Instant::now();
+    loop {
+        match ledger::open(state_dir) {
+            Err(LoadError::Locked { .. }) if clients == Clients::Stdin && start.elapsed() < PREDECESSOR => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// The signals that tell the helper to stop. They wait from the start until someone listens to them, so that one that

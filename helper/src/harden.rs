@@ -2,7 +2,8 @@
 //!
 //! Room: `helper`. Order matters: limits and capabilities while they can still be changed, then no_new_privs, then
 //! Landlock, then seccomp. All of it happens on the first thread before any other is made, so every thread has it.
-use crate::log;
+use bcd_confine::landlock::Got;
+use bcd_confine::sandbox::{self, Incomplete};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
@@ -42,15 +43,15 @@ pub(crate) enum HardenError {
         cause: String,
     },
     /// The kernel gave less than all, and `require_sandbox` is set.
-    #[error("the kernel gives an incomplete sandbox ({0}) and helper.require_sandbox is true")]
-    Incomplete(String),
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
 }
 
 /// The sandbox that the helper ended up with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sandbox {
     capabilities: Vec<String>,
-    landlock: landlock::Got,
+    landlock: Got,
     seccomp: bool,
 }
 
@@ -64,14 +65,6 @@ impl Sandbox {
             seccomp = self.seccomp,
             "sandbox"
         );
-    }
-
-    /// What the kernel did not give.
-    fn missing(&self) -> Option<String> {
-        let landlock = (self.landlock != landlock::Got::Full).then(|| format!("landlock is {}", self.landlock));
-        let seccomp = (!self.seccomp).then(|| "seccomp is off".to_owned());
-        let missing: Vec<_> = landlock.into_iter().chain(seccomp).collect();
-        (!missing.is_empty()).then(|| missing.join(", "))
     }
 }
 
@@ -103,26 +96,13 @@ pub(crate) fn limits() -> Result<(), HardenError> {
 pub(crate) fn enter(reachable: &Reachable, required: bool) -> Result<Sandbox, HardenError> {
     let capabilities = drop_capabilities()?;
     prctl::set_no_new_privs().map_err(|e| HardenError::Step { what: "set no_new_privs", cause: e.to_string() })?;
-    let landlock = landlock::restrict(reachable).unwrap_or_else(|error| {
-        tracing::warn!(cause = %log::chain(&error), "landlock failed");
-        landlock::Got::None
-    });
-    let seccomp = match seccomp::restrict() {
-        Ok(()) => true,
-        Err(cause) => {
-            tracing::warn!(%cause, "seccomp failed");
-            false
-        }
-    };
-    let sandbox = Sandbox { capabilities, landlock, seccomp };
-    match sandbox.missing() {
-        Some(missing) if required => Err(HardenError::Incomplete(missing)),
-        Some(missing) => {
-            tracing::warn!(%missing, "the sandbox is incomplete: see `bcd doctor`");
-            Ok(sandbox)
-        }
-        None => Ok(sandbox),
+    let sandbox = sandbox::enter(landlock::rules(reachable), &seccomp::FILTER);
+    if required {
+        sandbox.whole()?;
+    } else if let Some(missing) = sandbox.missing() {
+        tracing::warn!(%missing, "the sandbox is incomplete: see `bcd doctor`");
     }
+    Ok(Sandbox { capabilities, landlock: sandbox.landlock(), seccomp: sandbox.seccomp() })
 }
 
 /// Leaves the kept capabilities permitted, and none effective, inheritable, ambient or in the bounding set.

@@ -33,6 +33,7 @@ mod libvirt;
 mod listen;
 mod log;
 mod observe;
+mod pair;
 mod pipeline;
 mod serve;
 mod session;
@@ -41,6 +42,7 @@ mod trust;
 mod turn;
 mod xmlpty;
 
+use daemon::Clients;
 use lexopt::Arg;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,17 +50,19 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 The root daemon of bcd: answers the node over a unix socket.
 
-Usage: bcd-helper [--config FILE]
+Usage: bcd-helper [--config FILE] [--connection-on-stdin]
 
-  --config FILE   the configuration [default: /etc/bcd/bcd.toml]
-  -V, --version   the version
-  -h, --help      this text
+  --config FILE           the configuration [default: /etc/bcd/bcd.toml]
+  --connection-on-stdin   serve the one connection that is standard input, and end
+                          with it: how bcd node --standalone starts its helper
+  -V, --version           the version
+  -h, --help              this text
 
 The log goes to standard error; BCD_LOG sets its level (error, warn, info, debug, trace).
 ";
 
 enum Asked {
-    Run(PathBuf),
+    Run(PathBuf, Clients),
     Print(String),
 }
 
@@ -70,8 +74,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let config = match asked {
-        Asked::Run(config) => config,
+    let (config, clients) = match asked {
+        Asked::Run(config, clients) => (config, clients),
         Asked::Print(text) => {
             use std::io::Write;
             let _closed = std::io::stdout().write_all(text.as_bytes());
@@ -79,7 +83,7 @@ fn main() -> ExitCode {
         }
     };
     log::start();
-    match daemon::run(&config) {
+    match daemon::run(&config, clients) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(cause = %log::chain(&error), "bcd-helper cannot run");
@@ -90,9 +94,11 @@ fn main() -> ExitCode {
 
 fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
     let mut config = PathBuf::from(bcd_protocol::config::DEFAULT_PATH);
+    let mut clients = Clients::Socket;
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("config") => config = parser.value()?.into(),
+            Arg::Long("connection-on-stdin") => clients = Clients::Stdin,
             Arg::Short('V') | Arg::Long("version") => {
                 return Ok(Asked::Print(format!("bcd-helper {}\n", env!("CARGO_PKG_VERSION"))));
             }
@@ -100,5 +106,5 @@ fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
             Arg::Short(_) | Arg::Long(_) | Arg::Value(_) => return Err(argument.unexpected()),
         }
     }
-    Ok(Asked::Run(config))
+    Ok(Asked::Run(config, clients))
 }

@@ -1,6 +1,7 @@
 //! Accepts connections, keeps their number within bounds, and ends in good order.
 //!
-//! Room: `helper`. When all places are taken, the newcomer gets in and another goes: first one that has not greeted, of
+//! Room: `helper`. Connections come from a listener, or there is the one that the node made when it started this helper, and
+//! then the helper ends with it. When all places are taken, the newcomer gets in and another goes: first one that has not greeted, of
 //! the process that holds most connections, the longest silent. So a flood drives out itself. Losing a connection loses
 //! no effect.
 use crate::pipeline::Helper;
@@ -23,10 +24,65 @@ mod tests;
 /// How long effects under way may take to end when the helper is told to stop. Below systemd's default of 90 s.
 const GRACE: Duration = Duration::from_secs(75);
 
+/// How long a peer that connected may take for its first request.
+const GREETING: Duration = Duration::from_secs(limits::HANDSHAKE_SECONDS);
+
+/// The same of the node that started this helper: it starts at the same time. It keeps nobody from a place.
+const GREETING_OF_A_PAIR: Duration = Duration::from_secs(120);
+
+/// Where connections come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A listening socket.
+    Listening(OwnedFd),
+    /// The one connection.
+    Pair(OwnedFd),
+}
+
+/// The same, ready to be awaited.
+enum Door {
+    Listener(UnixSeqpacketListener),
+    /// Until it was let in.
+    One(Option<UnixSeqpacket>),
+}
+
+impl Door {
+    fn new(source: Source) -> std::io::Result<Self> {
+        Ok(match source {
+            Source::Listening(socket) => Self::Listener(UnixSeqpacketListener::try_from(socket)?),
+            Source::Pair(socket) => Self::One(Some(UnixSeqpacket::try_from(socket)?)),
+        })
+    }
+
+    /// The next connection. Nothing is lost when this is dropped before its end.
+    async fn accept(&mut self) -> std::io::Result<UnixSeqpacket> {
+        match self {
+            Self::Listener(listener) => listener.accept().await,
+            Self::One(connection) => match connection.take() {
+                Some(connection) => Ok(connection),
+                None => std::future::pending().await,
+            },
+        }
+    }
+
+    fn greeting(&self) -> Duration {
+        match self {
+            Self::Listener(_) => GREETING,
+            Self::One(_) => GREETING_OF_A_PAIR,
+        }
+    }
+
+    /// Whether no connection can come any more once those that came are gone.
+    fn is_over(&self) -> bool {
+        matches!(self, Self::One(None))
+    }
+}
+
 /// What the server and one session both know of a connection.
 #[derive(Debug)]
 pub(crate) struct Place {
     pid: i32,
+    greeting: Duration,
     greeted: AtomicBool,
     /// Microseconds from the server's start to the last request.
     last: AtomicU64,
@@ -35,12 +91,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A connection of process `pid` that has not greeted; `start` is the server's.
-    pub(crate) fn new(pid: i32, start: Instant) -> Self {
-        let place =
-            Self { pid, greeted: AtomicBool::new(false), last: AtomicU64::new(0), start, evicted: Notify::new() };
+    /// A connection of process `pid` that has not greeted, and has `greeting` to do so; `start` is the server's.
+    pub(crate) fn new(pid: i32, greeting: Duration, start: Instant) -> Self {
+        let (greeted, last, evicted) = (AtomicBool::new(false), AtomicU64::new(0), Notify::new());
+        let place = Self { pid, greeting, greeted, last, start, evicted };
         place.touch();
         place
+    }
+
+    /// How long the peer may take to greet.
+    pub(crate) fn greeting(&self) -> Duration {
+        self.greeting
     }
 
     /// Notes that the peer has just asked something.
@@ -107,12 +168,12 @@ fn victim(places: &[Arc<Place>]) -> Option<usize> {
     places.iter().enumerate().min_by_key(|(_, place)| rank(place)).map(|(index, _)| index)
 }
 
-/// Serves until the process is told to stop, then lets what is under way end.
+/// Serves until the process is told to stop or its one connection is gone, then lets what is under way end.
 ///
 /// # Errors
 /// When the listener or the signals cannot be used.
-pub(crate) async fn run(helper: Arc<Helper>, socket: OwnedFd) -> std::io::Result<()> {
-    let mut listener = UnixSeqpacketListener::try_from(socket)?;
+pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<()> {
+    let mut door = Door::new(source)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     crate::daemon::ending_signals().thread_unblock()?;
@@ -122,16 +183,21 @@ pub(crate) async fn run(helper: Arc<Helper>, socket: OwnedFd) -> std::io::Result
     let mut sessions = JoinSet::new();
     let settling = tokio::spawn(Arc::clone(&helper).settle_unfinished());
     crate::daemon::ready();
+    let mut told = true;
     loop {
+        if door.is_over() && sessions.is_empty() {
+            told = false;
+            break;
+        }
         tokio::select! {
             biased;
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
-            accepted = listener.accept() => match accepted {
+            accepted = door.accept() => match accepted {
                 Ok(socket) => {
                     if let Some(peer) = peer_of(&socket) {
-                        let place = Arc::new(Place::new(peer.pid, start));
+                        let place = Arc::new(Place::new(peer.pid, door.greeting(), start));
                         places.add(Arc::clone(&place));
                         let (helper, places, stopping) = (Arc::clone(&helper), Arc::clone(&places), stopping.clone());
                         sessions.spawn(async move {
@@ -150,22 +216,40 @@ pub(crate) async fn run(helper: Arc<Helper>, socket: OwnedFd) -> std::io::Result
             },
         }
     }
-    tracing::info!(under_way = helper.under_way(), "told to stop: what is under way ends first");
+    let why = if told { "told to stop" } else { "the node is gone" };
+    tracing::info!(under_way = helper.under_way(), "{why}: what is under way ends first");
     crate::daemon::stopping();
-    drop(listener);
+    drop(door);
     settling.abort();
     let _none_listens = stop.send(true);
     let ended = async {
         while sessions.join_next().await.is_some() {}
         helper.idle().await;
     };
-    tokio::select! {
-        () = ended => tracing::info!("stopped"),
-        _ = terminate.recv() => tracing::warn!("told to stop again: leaving at once"),
-        _ = interrupt.recv() => tracing::warn!("told to stop again: leaving at once"),
-        () = tokio::time::sleep(GRACE) => {
-            tracing::warn!(under_way = helper.under_way(), "some effects have not ended: leaving; they are reconciled");
+    tokio::pin!(ended);
+    let grace = tokio::time::sleep(GRACE);
+    tokio::pin!(grace);
+    loop {
+        tokio::select! {
+            () = &mut ended => tracing::info!("stopped"),
+            // The service manager tells all of a service that has lost its node: that is the first time, not the second.
+            _ = terminate.recv() => {
+                if !std::mem::replace(&mut told, true) {
+                    continue;
+                }
+                tracing::warn!("told to stop again: leaving at once");
+            }
+            _ = interrupt.recv() => {
+                if !std::mem::replace(&mut told, true) {
+                    continue;
+                }
+                tracing::warn!("told to stop again: leaving at once");
+            }
+            () = &mut grace => {
+                tracing::warn!(under_way = helper.under_way(), "some effects have not ended: leaving; they are reconciled");
+            }
         }
+        break;
     }
     Ok(())
 }

@@ -50,8 +50,8 @@ enum Closed {
     Control,
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    #[error("no hello within {} s", limits::HANDSHAKE_SECONDS)]
-    Silent,
+    #[error("no hello within {} s", .0.as_secs())]
+    Silent(Duration),
     #[error("a reply lay unread for {} s", STALL.as_secs())]
     Stalled,
     #[error("it is not the node user's")]
@@ -115,7 +115,7 @@ impl Session {
         mut stopping: watch::Receiver<bool>,
     ) -> Result<(), Closed> {
         let mut buffer = vec![0; limits::MESSAGE_BYTES].into_boxed_slice();
-        let clock = tokio::time::sleep(Duration::from_secs(limits::HANDSHAKE_SECONDS));
+        let clock = tokio::time::sleep(self.place.greeting());
         tokio::pin!(clock);
         let mut stalling = false;
         let mut stop = *stopping.borrow();
@@ -166,7 +166,7 @@ impl Session {
                 }
                 changed = stopping.changed(), if !stop => stop = changed.is_err() || *stopping.borrow(),
                 () = clock.as_mut(), if !self.greeted || stalling => {
-                    return Err(if self.greeted { Closed::Stalled } else { Closed::Silent });
+                    return Err(if self.greeted { Closed::Stalled } else { Closed::Silent(self.place.greeting()) });
                 }
             }
         }

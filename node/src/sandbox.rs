@@ -4,6 +4,7 @@
 //! business (Landlock), system calls that it never makes (seccomp), and any way to gain rights (`no_new_privs`). Children,
 //! such as the tool that makes a seed, inherit all of it. Invariant: everything is in place before the second thread.
 use crate::fault::{Fault, FaultKind};
+use bcd_confine::sandbox;
 use bcd_protocol::config::Config;
 use nix::sys::prctl;
 use tracing::{info, warn};
@@ -23,30 +24,14 @@ pub fn enter(config: &Config) -> Result<(), Fault> {
     prctl::set_no_new_privs().map_err(|e| fault("no_new_privs cannot be set", e.to_string()))?;
     // A core file would hold user data that was just read.
     prctl::set_dumpable(false).map_err(|e| fault("dumps cannot be turned off", e.to_string()))?;
-    let landlock = landlock::restrict(config).map_err(|e| fault("the Landlock rules cannot be set", e.to_string()))?;
-    let filter = seccomp::restrict();
-    let seccomp = filter.is_ok();
-    info!(capabilities = "none", no_new_privs = true, landlock = landlock.as_str(), seccomp, "sandbox");
-    let mut missing = Vec::new();
-    if let Err(cause) = filter {
-        missing.push(format!("seccomp cannot be set: {cause}"));
-    }
-    match landlock {
-        landlock::Got::Full => {}
-        // Kernels before 6.12 know less than the whole: that alone is no reason to warn at every start.
-        landlock::Got::Partial => {
-            missing.extend(config.helper.require_sandbox.then(|| "landlock is partial".to_owned()))
-        }
-        landlock::Got::None => missing.push("this kernel has no Landlock, or boots without lsm=landlock,…".to_owned()),
-    }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let missing = missing.join("; ");
+    let sandbox = sandbox::enter(landlock::rules(config), &seccomp::FILTER);
+    let (landlock, seccomp) = (sandbox.landlock(), sandbox.seccomp());
+    info!(capabilities = "none", no_new_privs = true, %landlock, seccomp, "sandbox");
     if config.helper.require_sandbox {
-        let sentence = format!("the sandbox is incomplete ({missing}) and helper.require_sandbox is true");
-        return Err(Fault::new(FaultKind::Unsupported, sentence));
+        return sandbox.whole().map_err(|incomplete| Fault::new(FaultKind::Unsupported, incomplete.to_string()));
     }
-    warn!(missing, "the node runs with less of a sandbox: it can do more of what its user can");
+    if let Some(missing) = sandbox.missing() {
+        warn!(missing, "the node runs with less of a sandbox: it can do more of what its user can");
+    }
     Ok(())
 }

@@ -1,18 +1,11 @@
 //! seccomp: the system calls that are left.
 //!
-//! Room: `helper`. Three filters, of which the strictest answer counts. A call that is not listed fails with EPERM: a
-//! newer C library or libvirt that tries something else loses that, and not the whole helper. What only an intruder
-//! would call ends the process.
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
-};
-use std::collections::BTreeMap;
+//! Room: `helper`. A call that is not listed fails with EPERM: a newer C library or libvirt that tries something else loses
+//! that, and not the whole helper. What only an intruder would call ends the process.
+use bcd_confine::seccomp::{Filter, Only};
 
 #[cfg(test)]
 mod tests;
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Reading, writing, waiting.
 const DESCRIPTORS: &[i64] = &[
@@ -80,7 +73,6 @@ const PROCESS: &[i64] = &[
     libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_brk,
-    libc::SYS_clone3, // answered ENOSYS by the second filter
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
     libc::SYS_futex,
@@ -180,68 +172,27 @@ const INTRUDER: &[i64] = &[
     libc::SYS_symlinkat,
 ];
 
-/// Restricts every thread of the process.
-///
-/// # Errors
-/// Why a filter could not be made or set, in words.
-pub(super) fn restrict() -> Result<(), String> {
-    let eperm = errno(libc::EPERM);
-    let enosys = errno(libc::ENOSYS);
-    let allowed = compile(allowed()?, eperm, SeccompAction::Allow)?;
-    // clone3 hides its flags in memory where no filter sees them: the C library falls back to clone.
-    let clone3 = compile(always(&[libc::SYS_clone3]), SeccompAction::Allow, enosys)?;
-    let intruder = compile(always(INTRUDER), SeccompAction::Allow, SeccompAction::KillProcess)?;
-    // The one that allows least comes last: the others are set by calls that it does not list.
-    for program in [&intruder, &clone3, &allowed] {
-        seccompiler::apply_filter_all_threads(program).map_err(|e| e.to_string())?;
-    }
-    Ok(())
-}
-
-fn errno(number: i32) -> SeccompAction {
-    SeccompAction::Errno(number.unsigned_abs())
-}
-
-fn always(calls: &[i64]) -> Rules {
-    calls.iter().map(|call| (*call, Vec::new())).collect()
-}
-
-fn allowed() -> Result<Rules, String> {
-    let mut rules = always(DESCRIPTORS);
-    for calls in [FILES, SOCKETS, PROCESS, OLD_SPELLINGS] {
-        rules.extend(always(calls));
-    }
-    let unix = u64::from(libc::AF_UNIX.unsigned_abs());
-    rules.insert(libc::SYS_socket, vec![when(0, Op::Eq, unix)?]);
+/// Calls that are left with some arguments only.
+const ONLY: &[(i64, Only<'static>)] = &[
+    // Peers come in by unix sockets, and libvirt is reached by one.
+    (libc::SYS_socket, Only::OneOf(0, &[libc::AF_UNIX as u64])),
     // Threads, never processes.
-    let thread = u64::from((libc::CLONE_THREAD | libc::CLONE_VM).unsigned_abs());
-    rules.insert(libc::SYS_clone, vec![when(0, Op::MaskedEq(thread), thread)?]);
+    (libc::SYS_clone, Only::Bits { argument: 0, mask: THREAD, bits: THREAD }),
     // Names of threads and of the allocator's memory.
-    let names = [libc::PR_SET_NAME, libc::PR_SET_VMA];
-    let names = names.iter().map(|option| when(0, Op::Eq, u64::from(option.unsigned_abs())));
-    rules.insert(libc::SYS_prctl, names.collect::<Result<_, _>>()?);
+    (libc::SYS_prctl, Only::OneOf(0, &[libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64])),
     // Limits are read (by the C library, for a thread's stack), never set.
-    rules.insert(libc::SYS_prlimit64, vec![when_pointer(2, 0)?]);
+    (libc::SYS_prlimit64, Only::Null(2)),
     // Non-blocking mode, whether standard error is a terminal, whether a network interface exists.
-    let requests = [libc::FIONBIO, libc::TCGETS, libc::SIOCGIFINDEX];
-    let requests = requests.iter().map(|request| when(1, Op::Eq, *request));
-    rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
-    Ok(rules)
-}
+    (libc::SYS_ioctl, Only::OneOf(1, &[libc::FIONBIO, libc::TCGETS, libc::SIOCGIFINDEX])),
+];
 
-fn when(argument: u8, op: Op, value: u64) -> Result<SeccompRule, String> {
-    let condition = SeccompCondition::new(argument, Len::Dword, op, value).map_err(|e| e.to_string())?;
-    SeccompRule::new(vec![condition]).map_err(|e| e.to_string())
-}
+/// What a new thread of the C library shares.
+const THREAD: u64 = (libc::CLONE_THREAD | libc::CLONE_VM) as u64;
 
-fn when_pointer(argument: u8, value: u64) -> Result<SeccompRule, String> {
-    let condition = SeccompCondition::new(argument, Len::Qword, Op::Eq, value).map_err(|e| e.to_string())?;
-    SeccompRule::new(vec![condition]).map_err(|e| e.to_string())
-}
-
-fn compile(rules: Rules, otherwise: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, String> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| e.to_string())?;
-    SeccompFilter::new(rules, otherwise, listed, arch)
-        .and_then(BpfProgram::try_from)
-        .map_err(|e| format!("a filter cannot be made: {e}"))
-}
+/// What the helper may call from here on.
+pub(super) const FILTER: Filter<'static> = Filter {
+    allowed: &[DESCRIPTORS, FILES, SOCKETS, PROCESS, OLD_SPELLINGS],
+    only: ONLY,
+    intruder: INTRUDER,
+    otherwise: libc::EPERM,
+};

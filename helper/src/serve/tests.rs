@@ -2,7 +2,7 @@
 use super::*;
 
 fn place(pid: i32, greeted: bool, last: u64) -> Arc<Place> {
-    let place = Place::new(pid, Instant::now());
+    let place = Place::new(pid, GREETING, Instant::now());
     place.greeted.store(greeted, Ordering::Relaxed);
     place.last.store(last, Ordering::Relaxed);
     Arc::new(place)

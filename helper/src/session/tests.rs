@@ -31,7 +31,7 @@ fn world(uid: u32) -> Option<World> {
     let opened = ledger::open(state.path()).unwrap();
     let helper = Arc::new(Helper::new(config, NODE, true, opened, 1));
     let (ours, socket) = UnixSeqpacket::pair().unwrap();
-    let place = Arc::new(Place::new(1, std::time::Instant::now()));
+    let place = Arc::new(Place::new(1, Duration::from_secs(limits::HANDSHAKE_SECONDS), std::time::Instant::now()));
     let (stop, stopping) = watch::channel(false);
     let session = tokio::spawn(run(helper, ours, Peer { uid, pid: 1 }, Arc::clone(&place), stopping));
     Some(World { socket, place, stop, session, _state: state })

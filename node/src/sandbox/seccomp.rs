@@ -1,14 +1,8 @@
 //! seccomp: the system calls that are left to the node and to the tools it runs.
 //!
-//! Room: `node`. Three filters, of which the strictest answer counts. A call that is not listed fails with ENOSYS, as on
-//! an older kernel, so that libraries fall back to what is listed. What only an intruder would call ends the process.
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
-};
-use std::collections::BTreeMap;
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+//! Room: `node`. A call that is not listed fails with ENOSYS, as on an older kernel, so that libraries fall back to what is
+//! listed. What only an intruder would call ends the process.
+use bcd_confine::seccomp::{Filter, Only};
 
 /// Reading, writing, waiting.
 const DESCRIPTORS: &[i64] = &[
@@ -124,7 +118,6 @@ const PROCESS: &[i64] = &[
     libc::SYS_mincore,
     libc::SYS_brk,
     libc::SYS_membarrier,
-    libc::SYS_clone3, // answered ENOSYS by the second filter
     libc::SYS_execve,
     libc::SYS_wait4,
     libc::SYS_waitid,
@@ -240,9 +233,6 @@ const OLD_SPELLINGS: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_SPELLINGS: &[i64] = &[libc::SYS_accept];
 
-/// Socket families: the helper and libvirt, image servers, and the C library's question for this host's addresses.
-const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-
 /// What nothing in the node or its tools calls: whoever does has taken it over.
 const INTRUDER: &[i64] = &[
     libc::SYS_execveat,
@@ -278,53 +268,29 @@ const INTRUDER: &[i64] = &[
     libc::SYS_capset,
 ];
 
-/// Restricts every thread of the process, and its children.
-///
-/// # Errors
-/// Why a filter could not be made or set, in words.
-pub(super) fn restrict() -> Result<(), String> {
-    let enosys = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    let allowed = compile(allowed()?, enosys.clone(), SeccompAction::Allow)?;
-    // clone3 hides its flags in memory where no filter sees them: the C library falls back to clone.
-    let clone3 = compile(always(&[libc::SYS_clone3]), SeccompAction::Allow, enosys)?;
-    let intruder = compile(always(INTRUDER), SeccompAction::Allow, SeccompAction::KillProcess)?;
-    for program in [&intruder, &clone3, &allowed] {
-        seccompiler::apply_filter_all_threads(program).map_err(|e| e.to_string())?;
-    }
-    Ok(())
-}
-
-fn always(calls: &[i64]) -> Rules {
-    calls.iter().map(|call| (*call, Vec::new())).collect()
-}
-
-fn allowed() -> Result<Rules, String> {
-    let mut rules = always(DESCRIPTORS);
-    for calls in [FILES, SOCKETS, PROCESS, OLD_SPELLINGS] {
-        rules.extend(always(calls));
-    }
-    let families = FAMILIES.iter().map(|family| when(0, Op::Eq, u64::from(family.unsigned_abs())));
-    rules.insert(libc::SYS_socket, families.collect::<Result<_, _>>()?);
+/// Calls that are left with some arguments only.
+const ONLY: &[(i64, Only<'static>)] = &[
+    // The helper and libvirt, image servers, and the C library's question for this host's addresses.
+    (
+        libc::SYS_socket,
+        Only::OneOf(0, &[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64]),
+    ),
     // Threads and children, never namespaces.
-    let namespaces = libc::CLONE_NEWNS
-        | libc::CLONE_NEWCGROUP
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUSER
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNET;
-    rules.insert(libc::SYS_clone, vec![when(0, Op::MaskedEq(u64::from(namespaces.cast_unsigned())), 0)?]);
-    Ok(rules)
-}
+    (libc::SYS_clone, Only::Bits { argument: 0, mask: NAMESPACES, bits: 0 }),
+];
 
-fn when(argument: u8, op: Op, value: u64) -> Result<SeccompRule, String> {
-    let condition = SeccompCondition::new(argument, Len::Dword, op, value).map_err(|e| e.to_string())?;
-    SeccompRule::new(vec![condition]).map_err(|e| e.to_string())
-}
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
 
-fn compile(rules: Rules, otherwise: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, String> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| e.to_string())?;
-    SeccompFilter::new(rules, otherwise, listed, arch)
-        .and_then(BpfProgram::try_from)
-        .map_err(|e| format!("a filter cannot be made: {e}"))
-}
+/// What the node and its children may call from here on.
+pub(super) const FILTER: Filter<'static> = Filter {
+    allowed: &[DESCRIPTORS, FILES, SOCKETS, PROCESS, OLD_SPELLINGS],
+    only: ONLY,
+    intruder: INTRUDER,
+    otherwise: libc::ENOSYS,
+};

@@ -1,5 +1,6 @@
 //! What Landlock leaves, in a thread of its own: a domain covers the thread that enters it and those it makes.
 use super::*;
+use bcd_confine::landlock::Got;
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -18,7 +19,7 @@ fn only_its_own_directories_are_left() {
     std::thread::scope(|scope| {
         let left = scope.spawn(|| {
             nix::sys::prctl::set_no_new_privs().unwrap();
-            if restrict(&reachable).unwrap() == Got::None {
+            if rules(&reachable).restrict().unwrap() == Got::None {
                 println!("skipped: this kernel has no Landlock");
                 return;
             }

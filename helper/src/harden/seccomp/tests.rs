@@ -8,7 +8,7 @@ fn under_filter(test: &str, child: fn()) -> Option<std::process::ExitStatus> {
     let name = format!("harden::seccomp::tests::{test}");
     if std::env::var("BCD_UNDER_FILTER").is_ok_and(|asked| asked == name) {
         nix::sys::prctl::set_no_new_privs().unwrap();
-        super::restrict().unwrap();
+        super::FILTER.restrict().unwrap();
         child();
         std::process::exit(0);
     }

@@ -1,0 +1,104 @@
+//! Filters in a process of their own: each test runs itself again as a child, which closes the filter and says how it went
+//! by its exit code.
+use super::*;
+use nix::errno::Errno;
+use nix::unistd::{getpid, getsid};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+/// What a Rust program needs to say how it ended.
+const BASE: &[i64] = &[
+    libc::SYS_exit_group,
+    libc::SYS_munmap,
+    libc::SYS_sigaltstack,
+    libc::SYS_write,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_madvise,
+    libc::SYS_exit,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_prctl,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_gettid,
+];
+
+/// Runs `child` in a process of its own under `filter`, which leaves [`BASE`] too. Exit code 0: all that it asserts holds.
+fn under(test: &str, only: &[(i64, Only<'_>)], intruder: &[i64], child: fn() -> bool) -> ExitStatus {
+    let name = format!("seccomp::tests::{test}");
+    if std::env::var("BCD_UNDER_FILTER").is_ok_and(|asked| asked == name) {
+        nix::sys::prctl::set_no_new_privs().unwrap();
+        Filter { allowed: &[BASE], only, intruder, otherwise: libc::ENOTTY }.restrict().unwrap();
+        std::process::exit(if child() { 0 } else { 1 });
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &name, "--nocapture", "--test-threads=1"]).env("BCD_UNDER_FILTER", &name);
+    command.output().unwrap().status
+}
+
+fn answers(result: Result<(), Errno>, wanted: Option<Errno>) -> bool {
+    result.err() == wanted
+}
+
+#[test]
+fn an_unlisted_call_fails_with_the_chosen_error_and_a_listed_one_works() {
+    let status = under("an_unlisted_call_fails_with_the_chosen_error_and_a_listed_one_works", &[], &[], || {
+        getpid().as_raw() > 0 && answers(getsid(None).map(drop), Some(Errno::ENOTTY))
+    });
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn an_intruders_call_ends_the_process_though_it_is_not_listed_either() {
+    let test = "an_intruders_call_ends_the_process_though_it_is_not_listed_either";
+    let status = under(test, &[], &[libc::SYS_getsid], || getsid(None).is_ok());
+    assert_eq!(status.signal(), Some(libc::SIGSYS));
+}
+
+#[test]
+fn a_call_is_left_with_its_listed_arguments_alone() {
+    const UNIX_AND_NETLINK: &[u64] = &[libc::AF_UNIX as u64, libc::AF_NETLINK as u64];
+    let close = (libc::SYS_socket, Only::OneOf(0, UNIX_AND_NETLINK));
+    let limits = (libc::SYS_prlimit64, Only::Null(2));
+    let test = "a_call_is_left_with_its_listed_arguments_alone";
+    let status = under(test, &[close, limits], &[], || {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+        let made = |family, kind| {
+            // Not closed: close is not listed here.
+            socket(family, kind, SockFlag::empty(), None).map(std::mem::forget)
+        };
+        let limit = Resource::RLIMIT_CORE;
+        answers(made(AddressFamily::Unix, SockType::Stream), None)
+            && answers(made(AddressFamily::Netlink, SockType::Raw), None)
+            && answers(made(AddressFamily::Inet, SockType::Stream), Some(Errno::ENOTTY))
+            && answers(getrlimit(limit).map(drop), None)
+            && answers(setrlimit(limit, 0, 0), Some(Errno::ENOTTY))
+    });
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn bits_are_compared_under_their_mask() {
+    // O_CLOEXEC (among others) may be set, O_NONBLOCK may not.
+    const MASK: u64 = libc::O_NONBLOCK as u64;
+    let pipes = (libc::SYS_pipe2, Only::Bits { argument: 1, mask: MASK, bits: 0 });
+    let status = under("bits_are_compared_under_their_mask", &[pipes], &[], || {
+        use nix::fcntl::OFlag;
+        let pipe = |flags| nix::unistd::pipe2(flags).map(std::mem::forget);
+        answers(pipe(OFlag::O_CLOEXEC), None)
+            && answers(pipe(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC), Some(Errno::ENOTTY))
+    });
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn clone3_is_not_there_so_that_threads_are_made_by_the_call_a_filter_can_read() {
+    let threads = (libc::SYS_clone, Only::Bits { argument: 0, mask: 0, bits: 0 });
+    let test = "clone3_is_not_there_so_that_threads_are_made_by_the_call_a_filter_can_read";
+    let status = under(test, &[threads], &[], || std::thread::spawn(|| true).join().unwrap_or(false));
+    assert!(status.success(), "{status}");
+}
