@@ -98,3 +98,13 @@ fn image_formats_have_the_names_that_files_and_tools_use() {
         assert_eq!(serde_json::to_value(format).unwrap(), name);
     }
 }
+
+#[test]
+fn each_image_format_is_found_by_its_own_name_and_by_no_other() {
+    for (format, name) in [(ImageFormat::Qcow2, "qcow2"), (ImageFormat::Raw, "raw")] {
+        assert_eq!((format.as_str(), ImageFormat::named(name)), (name, Some(format)));
+    }
+    for name in ["", "RAW", "qcow", "qcow2 ", "iso", "vmdk"] {
+        assert_eq!(ImageFormat::named(name), None, "{name:?}");
+    }
+}
