@@ -7,6 +7,7 @@ use crate::harden::{self, HardenError, Reachable};
 use crate::ledger::{self, Ledger, LoadError};
 use crate::libvirt;
 use crate::listen::{self, ListenError};
+use crate::node_user::{self, UnfitUser};
 use crate::pair::{self, PairError};
 use crate::pipeline::Helper;
 use crate::serve::{self, Source};
@@ -17,7 +18,7 @@ use bcd_policy::Records;
 use bcd_protocol::config::{Config, InvalidConfig};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{User, geteuid};
+use nix::unistd::geteuid;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,12 +66,9 @@ pub(crate) enum StartError {
         #[source]
         cause: InvalidConfig,
     },
-    /// The node's user does not exist.
-    #[error("helper.node_user {0} is no user of this host: create it (useradd --system {0}) or name another")]
-    NoUser(String),
-    /// The node's user is root by another name.
-    #[error("helper.node_user {0} has uid 0: the node must be an unprivileged user")]
-    RootUser(String),
+    /// The node's user is missing, or not the node's alone.
+    #[error(transparent)]
+    NodeUser(#[from] UnfitUser),
     /// The ledger.
     #[error("the records cannot be read")]
     Ledger(#[from] LoadError),
@@ -105,7 +103,7 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
     harden::limits()?;
     let text = trust::read_file(config_path, CONFIG_BYTES).map_err(StartError::ConfigFile)?;
     let config = Config::parse(&text).map_err(|cause| StartError::Config { path: config_path.to_owned(), cause })?;
-    let node = node_user(&config)?;
+    let node = node_user::find(&config.helper.node_user)?;
     let accel = accel::resolve(config.libvirt.accel);
     let (ledger, records) = open_ledger(config.helper.state_dir.as_path(), clients)?;
     let (source, bound) = match clients {
@@ -176,12 +174,6 @@ fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), 
 /// comes early still ends the helper in good order.
 pub(crate) fn ending_signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
-}
-
-fn node_user(config: &Config) -> Result<User, StartError> {
-    let name = config.helper.node_user.as_str();
-    let user = User::from_name(name).ok().flatten().ok_or_else(|| StartError::NoUser(name.to_owned()))?;
-    if user.uid.is_root() { Err(StartError::RootUser(name.to_owned())) } else { Ok(user) }
 }
 
 /// Tells the service manager that the socket is served.

@@ -1,19 +1,67 @@
 //! Where the helper's log goes: standard error, one line an event.
 //!
 //! Room: `helper`. Under systemd the journal adds the time. Levels come from `BCD_LOG` (`error`, `warn`, `info`, `debug`,
-//! `trace`; default `info`). Every audit event is at `info`.
+//! `trace`; default `info`). Every audit event is at `info`. An event stays one line whatever its fields say: libvirt passes
+//! on what QEMU prints, and QEMU prints names out of a disk's header, which the node may have written.
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Starts the log.
 pub(crate) fn start() {
     let level = std::env::var("BCD_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
+    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    let set = tracing::subscriber::set_global_default(subscriber(level, journal, io::stderr));
+    debug_assert!(set.is_ok(), "the log is started once");
+}
+
+/// A log at `level` into what `target` makes, with the time unless a `journal` adds it.
+fn subscriber<M>(level: LevelFilter, journal: bool, target: M) -> Box<dyn Subscriber + Send + Sync>
+where
+    M: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_span_events(FmtSpan::NONE)
         .with_ansi(false)
-        .with_writer(std::io::stderr);
-    if std::env::var_os("JOURNAL_STREAM").is_some() { log.without_time().init() } else { log.init() }
+        .with_writer(OneLine(target));
+    if journal { Box::new(log.without_time().finish()) } else { Box::new(log.finish()) }
+}
+
+/// Writes each event as one line: what would end it early, or move the cursor of whoever reads it, is spelt out.
+#[derive(Debug)]
+struct OneLine<T>(T);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
+    type Writer = OneLine<M::Writer>;
+    fn make_writer(&'a self) -> Self::Writer {
+        OneLine(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for OneLine<W> {
+    /// Takes an event whole, as the formatter hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let mut line = String::with_capacity(text.len());
+        for character in text.strip_suffix('\n').unwrap_or(&text).chars() {
+            if character.is_control() {
+                let _never_fails = write!(line, "{}", character.escape_default());
+            } else {
+                line.push(character);
+            }
+        }
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// An error with its causes as one line: `a: b: c`.
@@ -26,4 +74,50 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Debug, Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(log: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let target = kept.clone();
+        tracing::subscriber::with_default(subscriber(LevelFilter::INFO, true, move || target.clone()), log);
+        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn no_text_in_an_event_begins_a_line_of_its_own_or_reaches_the_terminal() {
+        let forged = " INFO audit: verb=\"libvirt.destroy\" decision=\"granted\"";
+        let error = format!("could not open 'x':\n{forged}\r\n\t\u{1b}[2J\u{9b}2J\u{85}\0");
+        let text = logged(|| tracing::warn!(%error, name = "a\nb", "libvirt failed\n{forged}"));
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        assert!(text.ends_with('\n') && !text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
+        assert!(text.contains(r"could not open 'x':\n INFO audit: verb="), "nothing is lost: {text}");
+    }
+
+    #[test]
+    fn each_event_is_a_line_and_keeps_its_text() {
+        let text = logged(|| {
+            tracing::info!(target: "audit", verb = "hello", "größe");
+            tracing::debug!("not at this level");
+            tracing::error!("second");
+        });
+        assert_eq!(text, " INFO audit: größe verb=\"hello\"\nERROR bcd_helper::log::tests: second\n");
+    }
 }

@@ -32,6 +32,7 @@ mod ledger;
 mod libvirt;
 mod listen;
 mod log;
+mod node_user;
 mod observe;
 mod pair;
 mod pipeline;

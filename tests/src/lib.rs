@@ -11,6 +11,7 @@ pub mod guest;
 pub mod images;
 pub mod pair;
 pub mod place;
+pub mod sources;
 pub mod wire;
 
 /// Whether tests may use this host's libvirt. Prints why not.

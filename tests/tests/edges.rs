@@ -1,69 +1,13 @@
 //! What the workspace's shape promises: the edges between its crates, purity of protocol and policy, headers and sizes
-//! of files, and documents that name only what there is.
+//! of files.
 //!
 //! Room: `tests`. Sources are read as tokens, so that neither a comment nor a string counts, and no spelling of a path
 //! escapes.
+use bcd_tests::sources::{compiled_for_tests, files, is_test, read, shown, sources, top, without_tests};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Every file beneath `folder` that ends in `.ext`, build output and hidden folders left out.
-fn files(folder: &Path, ext: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut open = vec![folder.to_owned()];
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().into_string().unwrap();
-            let kind = entry.file_type().unwrap();
-            if kind.is_dir() && name != "target" && !name.starts_with('.') && !name.starts_with("mutants.out") {
-                open.push(entry.path());
-            } else if kind.is_file() && name.ends_with(&format!(".{ext}")) {
-                found.push(entry.path());
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn shown(path: &Path) -> String {
-    path.strip_prefix(top()).unwrap().display().to_string()
-}
-
-/// Whether a file holds nothing but tests.
-fn is_test(path: &Path) -> bool {
-    let inside = path.strip_prefix(top()).unwrap();
-    inside.file_name().is_some_and(|name| name == "tests.rs")
-        || inside.components().any(|part| part.as_os_str() == "tests")
-}
-
-/// Files among `sources` that are compiled for tests alone: `#[cfg(test)]`, then `mod name;`.
-fn compiled_for_tests(sources: &[PathBuf]) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
-    for path in sources {
-        let text = read(path);
-        for (mark, module) in text.lines().zip(text.lines().skip(1)) {
-            let name = module.trim_end_matches(';').split_once("mod ").map(|(_, name)| name);
-            if let (true, true, Some(name)) = (mark == "#[cfg(test)]", module.ends_with(';'), name) {
-                let root = matches!(path.file_name().and_then(|n| n.to_str()), Some("lib.rs" | "main.rs"));
-                let folder = if root { path.parent().unwrap().to_owned() } else { path.with_extension("") };
-                found.insert(folder.join(name).with_extension("rs"));
-            }
-        }
-    }
-    found
-}
 
 // ---- edges ----
 
@@ -204,29 +148,6 @@ const ASKING: [&str; 12] = [
 
 /// Macros that print or read files.
 const LOUD: [&str; 8] = ["dbg", "env", "eprint", "eprintln", "option_env", "print", "println", "include_bytes"];
-
-fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
-    // `#[cfg(test)]` and the item behind it, which in these crates is `mod tests;` or a module in braces.
-    let tokens: Vec<_> = tokens.into_iter().collect();
-    let mut kept = Vec::new();
-    let mut i = 0;
-    while i < tokens.len() {
-        let attribute = tokens[i].to_string() == "#"
-            && tokens.get(i + 1).is_some_and(|t| t.to_string().replace(' ', "") == "[cfg(test)]");
-        if attribute {
-            i += 2;
-            while !matches!(&tokens[i], TokenTree::Group(g) if g.delimiter() == proc_macro2::Delimiter::Brace)
-                && tokens[i].to_string() != ";"
-            {
-                i += 1;
-            }
-        } else {
-            kept.push(tokens[i].clone());
-        }
-        i += 1;
-    }
-    kept
-}
 
 fn is_path_separator(tokens: &[TokenTree], at: usize) -> bool {
     let colon = |i: usize| tokens.get(i).is_some_and(|t| t.to_string() == ":");
@@ -393,12 +314,6 @@ const UNSAFE_FILES: [&str; 4] =
 
 // ---- files ----
 
-fn sources() -> Vec<PathBuf> {
-    let all = files(&top(), "rs");
-    assert!(all.len() > 60, "{} files", all.len());
-    all
-}
-
 #[test]
 fn every_source_file_says_what_it_is_for() {
     let silent: Vec<_> = sources()
@@ -424,73 +339,6 @@ fn no_source_file_is_longer_than_500_lines_without_its_tests() {
         }
     }
     assert_eq!(long, Vec::<String>::new());
-}
-
-// ---- documents ----
-
-/// Names of all functions that are tests, in every crate and script of the repository.
-fn tests() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for path in sources() {
-        let text = read(&path);
-        let mut after_attribute = false;
-        for line in text.lines().map(str::trim) {
-            if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-                after_attribute = true;
-            } else if let Some(rest) = line.trim_start_matches("async ").strip_prefix("fn ")
-                && std::mem::take(&mut after_attribute)
-            {
-                let end = rest.find(['(', '<']).unwrap();
-                names.insert(rest[..end].to_owned());
-            }
-        }
-    }
-    assert!(names.len() > 200, "{} tests", names.len());
-    names
-}
-
-/// Words in backticks of `text`.
-fn quoted(text: &str) -> Vec<&str> {
-    text.split('`').skip(1).step_by(2).collect()
-}
-
-#[test]
-fn each_past_cve_names_a_test_that_exists_or_says_not_yet() {
-    let text = read(&top().join("docs/past-cves.md"));
-    let tests = tests();
-    let mut rows = 0;
-    for row in text.lines().filter(|line| line.starts_with("| CVE-")) {
-        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
-        assert_eq!(cells.len(), 4, "{row}");
-        let named = quoted(cells[3]);
-        assert!(!named.is_empty() || cells[3].starts_with("not yet"), "{row}");
-        for name in named {
-            assert!(tests.contains(name), "{}: there is no test {name}", cells[0]);
-        }
-        rows += 1;
-    }
-    assert!(rows >= 12, "{rows} rows");
-}
-
-#[test]
-fn every_document_that_is_named_exists() {
-    let mut named = BTreeSet::new();
-    let mut texts = sources();
-    texts.extend(files(&top(), "md"));
-    texts.extend(files(&top(), "toml"));
-    for path in texts {
-        let text = read(&path);
-        for (at, _) in text.match_indices("docs/") {
-            let name: String =
-                text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || "/-_.".contains(*c)).collect();
-            let own = at == 0 || !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c));
-            if own && name.ends_with(".md") {
-                named.insert((name, shown(&path)));
-            }
-        }
-    }
-    let missing: Vec<_> = named.iter().filter(|(name, _)| !top().join(name).is_file()).collect();
-    assert_eq!(missing, Vec::<&(String, String)>::new());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Who may call: root, the node's own user, and members of that user's group, by the kernel's word.
 //!
 //! Room: `node`. The socket's mode keeps others out already; this holds when a mode or a directory is set wrong.
+use bcd_protocol::id::GuestUid;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
 use std::io;
@@ -32,7 +33,7 @@ impl Admission {
         Self { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
     }
 
-    /// Whether `caller` may call. `groups` answers every group of a uid; it is asked only when nothing else decides.
+    /// Whether `caller` may call. A guest's VMM never may, whatever its group. `groups` answers every group of a uid; it is asked only when nothing else decides.
     ///
     /// # Errors
     /// Those of `groups`: a caller whose groups cannot be read is not let in.
@@ -40,14 +41,22 @@ impl Admission {
         if self.admits_at_once(caller) {
             return Ok(true);
         }
+        if is_guest(caller) {
+            return Ok(false);
+        }
         Ok(groups(caller.uid)?.contains(&self.gid))
     }
 
     /// Whether `caller` may call by what the kernel says alone. `false`: its groups decide.
     #[must_use]
     pub fn admits_at_once(self, caller: Caller) -> bool {
-        caller.uid == 0 || caller.uid == self.uid || caller.gid == self.gid
+        caller.uid == 0 || caller.uid == self.uid || (caller.gid == self.gid && !is_guest(caller))
     }
+}
+
+/// Whether it runs as a guest's uid: a VMM that its guest has taken over.
+fn is_guest(caller: Caller) -> bool {
+    GuestUid::new(caller.uid).is_ok()
 }
 
 /// Every group of the user with this uid, from the host's user database. Blocking.
@@ -86,6 +95,15 @@ mod tests {
         assert!(!admits(1000, 1000, &[27, 1000]));
         assert!(!admits(901, 900, &[]), "a uid that is the group's number is nobody");
         assert!(!admits(u32::MAX, u32::MAX, &[]));
+    }
+
+    #[test]
+    fn a_guests_vmm_is_never_let_in_whatever_its_groups() {
+        for uid in [bcd_protocol::limits::GUEST_UID_FIRST, bcd_protocol::limits::GUEST_UID_LAST] {
+            assert!(!admits(uid, 901, &[]), "in the node's group, should that be kvm");
+            assert!(!admits(uid, 5000, &[901]));
+        }
+        assert!(admits(bcd_protocol::limits::GUEST_UID_FIRST - 1, 901, &[]));
     }
 
     #[test]

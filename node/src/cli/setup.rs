@@ -6,12 +6,13 @@ use super::failure::{Failure, USAGE};
 use super::text::{Style, print, print_json};
 use crate::api::service::Document;
 use crate::client::Client;
+use crate::daemon::log::OneLine;
 use crate::spec::Format;
 use crate::spec::parse::DOCUMENT_BYTES;
 use bcd_protocol::config::{self, Config};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -85,8 +86,8 @@ pub(super) fn node(global: &Global) -> Result<ExitCode, Failure> {
         .with_env_var("BCD_LOG")
         .from_env()
         .map_err(|e| Failure::because("BCD_LOG is not usable", &e).code(USAGE))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(io::stderr);
-    log.with_ansi(io::stderr().is_terminal()).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(OneLine(io::stderr));
+    log.with_ansi(false).init();
     crate::daemon::run(&global.config)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,81 @@
+//! Where the node's log goes: standard error, one line an event.
+//!
+//! Room: `node`. An event stays one line whatever its fields say: an image server, a tool or libvirt chose some of the words.
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Writes each event as one line: what would end it early, or move the cursor of whoever reads it, is spelt out. The
+/// formatter spells that out in messages alone, not in fields; its colours are spelt out too, and must be off.
+#[derive(Debug)]
+pub(crate) struct OneLine<T>(pub(crate) T);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
+    type Writer = OneLine<M::Writer>;
+    fn make_writer(&'a self) -> Self::Writer {
+        OneLine(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for OneLine<W> {
+    /// Takes an event whole, as the formatter hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let mut line = String::with_capacity(text.len());
+        for character in text.strip_suffix('\n').unwrap_or(&text).chars() {
+            if character.is_control() {
+                let _never_fails = write!(line, "{}", character.escape_default());
+            } else {
+                line.push(character);
+            }
+        }
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Debug, Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(log: impl FnOnce()) -> String {
+        let kept = Kept::default();
+        let target = kept.clone();
+        let format = tracing_subscriber::fmt().with_writer(OneLine(move || target.clone())).with_ansi(false);
+        tracing::subscriber::with_default(format.without_time().with_target(false).finish(), log);
+        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn no_words_of_others_begin_a_line_of_the_log_or_move_the_cursor() {
+        let words = "the server says\r\n INFO instance web-1 is running\t\u{1b}[2J\u{9b}2J\u{85}\0";
+        for text in [
+            logged(|| tracing::warn!(cause = %words, "image rejected")),
+            logged(|| tracing::warn!(cause = words, "image rejected")),
+            logged(|| tracing::warn!("image rejected: {words}")),
+        ] {
+            assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+            assert!(text.ends_with('\n') && !text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
+            assert!(text.contains(r"the server says\r\n INFO instance web-1 is running\t"), "nothing is lost: {text}");
+        }
+    }
+}
