@@ -7,6 +7,7 @@ use super::super::Finding;
 use super::super::facts::{Configured, Document, Entry, Kind, Part, Place, Seen};
 use super::{fail, ok, warn};
 use crate::cli::text::bytes;
+use bcd_protocol::id::GuestUid;
 use std::path::Path;
 
 /// Free space below which new images and disks will soon fail.
@@ -16,20 +17,35 @@ const FREE_NONE: u64 = 1 << 30;
 /// Free space without which the helper can write no record: a few thousand of some KiB each.
 const FREE_RECORDS: u64 = 64 << 20;
 
-pub(super) fn node_user(configured: &Configured) -> Finding {
-    let name = configured.config.helper.node_user.as_str();
+pub(super) fn node_user(configured: &Configured, kvm: Option<u32>) -> Finding {
+    let (check, name) = ("node-user", configured.config.helper.node_user.as_str());
     match configured.node_user {
-        Some((0, _)) => fail(
-            "node-user",
-            format!("user {name} has uid 0: the node must be an unprivileged user"),
-            "name another user in [helper] node_user",
-        ),
-        Some((uid, _)) => ok("node-user", format!("user {name} exists, uid {uid}")),
+        Some((uid, gid)) => match shared(uid, gid, kvm) {
+            Some(what) => fail(
+                check,
+                format!("user {name} has {what}: the helper does not start for it"),
+                "give the node an unprivileged user and a group of its own (useradd --system --user-group …), and name it in \
+                 [helper] node_user",
+            ),
+            None => ok(check, format!("user {name} exists, uid {uid}")),
+        },
         None => fail(
-            "node-user",
+            check,
             format!("there is no user {name}, which the node runs as"),
             format!("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin {name}"),
         ),
+    }
+}
+
+/// What the node's user has in common with root, with guests, or with whoever the kernel cannot name.
+fn shared(uid: u32, gid: u32, kvm: Option<u32>) -> Option<&'static str> {
+    match (uid, gid) {
+        (0, _) => Some("uid 0, which is root's"),
+        (65_534, _) => Some("uid 65534, which is nobody's and that of whoever the kernel cannot name"),
+        (_, 0) => Some("root's group"),
+        _ if GuestUid::new(uid).is_ok() => Some("a uid that guests run as"),
+        _ if Some(gid) == kvm => Some("group kvm, which every guest's VMM has"),
+        _ => None,
     }
 }
 

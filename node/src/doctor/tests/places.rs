@@ -7,10 +7,22 @@ fn part<'a>(way: &'a mut [Part], path: &str) -> &'a mut Seen {
 }
 
 #[test]
-fn the_node_user_has_to_exist_and_not_be_root() {
+fn the_node_user_has_to_exist_and_share_no_uid_or_group_with_root_or_guests() {
     expect(|f| named(f).node_user = None, Level::Fail, "node-user", "no user bcd");
-    let found = found(|f| named(f).node_user = Some((0, 0)));
-    assert!(found.iter().any(|f| f.check == "node-user" && f.found.contains("uid 0")), "{found:?}");
+    let guest = bcd_protocol::limits::GUEST_UID_FIRST;
+    for (ids, words) in [
+        ((0, 990), "uid 0"),
+        ((65_534, 990), "uid 65534"),
+        ((990, 0), "root's group"),
+        ((guest, 990), "guests run as"),
+        ((990, 107), "group kvm"),
+    ] {
+        let found = found(move |f| named(f).node_user = Some(ids));
+        assert!(
+            found.iter().any(|f| f.check == "node-user" && f.level == Level::Fail && f.found.contains(words)),
+            "{ids:?}: {found:?}"
+        );
+    }
 }
 
 #[test]
