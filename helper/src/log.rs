@@ -76,12 +76,12 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What `log` writes at level `info`, as it would reach standard error under systemd.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) fn captured(log: impl FnOnce()) -> String {
     use std::sync::{Arc, Mutex};
 
-    #[derive(Debug, Clone, Default)]
+    #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Kept {
@@ -94,18 +94,21 @@ mod tests {
         }
     }
 
-    fn logged(log: impl FnOnce()) -> String {
-        let kept = Kept::default();
-        let target = kept.clone();
-        tracing::subscriber::with_default(subscriber(LevelFilter::INFO, true, move || target.clone()), log);
-        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
-    }
+    let kept = Kept::default();
+    let target = kept.clone();
+    tracing::subscriber::with_default(subscriber(LevelFilter::INFO, true, move || target.clone()), log);
+    let bytes = kept.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
 
+#[cfg(test)]
+mod tests {
+    use super::*;
     #[test]
     fn no_text_in_an_event_begins_a_line_of_its_own_or_reaches_the_terminal() {
         let forged = " INFO audit: verb=\"libvirt.destroy\" decision=\"granted\"";
         let error = format!("could not open 'x':\n{forged}\r\n\t\u{1b}[2J\u{9b}2J\u{85}\0");
-        let text = logged(|| tracing::warn!(%error, name = "a\nb", "libvirt failed\n{forged}"));
+        let text = captured(|| tracing::warn!(%error, name = "a\nb", "libvirt failed\n{forged}"));
         assert_eq!(text.matches('\n').count(), 1, "{text:?}");
         assert!(text.ends_with('\n') && !text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
         assert!(text.contains(r"could not open 'x':\n INFO audit: verb="), "nothing is lost: {text}");
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn each_event_is_a_line_and_keeps_its_text() {
-        let text = logged(|| {
+        let text = captured(|| {
             tracing::info!(target: "audit", verb = "hello", "größe");
             tracing::debug!("not at this level");
             tracing::error!("second");

@@ -4,6 +4,7 @@
 //! then the helper ends with it. When all places are taken, the newcomer gets in and another goes: first one that has not greeted, of
 //! the process that holds most connections, the longest silent. So a flood drives out itself. Losing a connection loses
 //! no effect.
+use crate::audit;
 use crate::pipeline::Helper;
 use crate::session;
 use bcd_policy::Peer;
@@ -138,11 +139,13 @@ impl Places {
             && let Some(index) = victim(&places)
         {
             let out = places.swap_remove(index);
-            tracing::warn!(
-                peer_pid = out.pid,
-                greeted = out.greeted.load(Ordering::Relaxed),
-                "all places are taken: a connection makes room"
-            );
+            if audit::told(out.pid) {
+                tracing::warn!(
+                    peer_pid = out.pid,
+                    greeted = out.greeted.load(Ordering::Relaxed),
+                    "all places are taken: a connection makes room"
+                );
+            }
             out.evict();
         }
         places.push(place);

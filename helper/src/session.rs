@@ -3,7 +3,7 @@
 //! Room: `helper`. At most [`limits::IN_FLIGHT`] requests are open on a connection, and no more than [`QUEUED_BYTES`] of
 //! replies wait for its peer: until then nothing more is read from it. What is not a message closes this connection and
 //! no other. No descriptor is ever taken from a peer: there is no room for one, and the kernel says when one was sent.
-use crate::audit::{Decision, Entry};
+use crate::audit::{self, Decision, Entry};
 use crate::pipeline::{Answer, Helper, Passed};
 use crate::serve::Place;
 use bcd_policy::{Peer, Rule};
@@ -88,9 +88,10 @@ pub(crate) async fn run(
         Ok(()) => tracing::debug!(peer_uid = peer.uid, peer_pid = peer.pid, "disconnected"),
         // Whoever drove it out was logged already, and a flood drives out many.
         Err(Closed::Evicted) => tracing::debug!(peer_uid = peer.uid, peer_pid = peer.pid, "made room"),
-        Err(cause) => {
+        Err(cause) if audit::told(peer.pid) => {
             tracing::warn!(target: "wire", peer_uid = peer.uid, peer_pid = peer.pid, %cause, "connection closed");
         }
+        Err(_) => {}
     }
 }
 
