@@ -16,10 +16,11 @@ use crate::trust::{self, Untrusted};
 use bcd_confine::memory;
 use bcd_policy::Records;
 use bcd_protocol::config::{Config, InvalidConfig};
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,13 +58,18 @@ pub(crate) enum StartError {
     /// The configuration file is not root's alone, or cannot be read.
     #[error("the configuration cannot be trusted")]
     ConfigFile(#[source] Untrusted),
-    /// It is not valid.
-    #[error("{path} is not valid", path = path.display())]
+    /// There is none.
+    #[error(
+        "there is no configuration {}: put one there (packaging/bcd.toml explains every key), or name another with --config \
+         or BCD_CONFIG", .0.display()
+    )]
+    NoConfig(PathBuf),
+    /// It is not valid; in one line, as editors jump to it.
+    #[error("{path}:{cause}", path = path.display())]
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
-        #[source]
+        /// Where and what is wrong.
         cause: InvalidConfig,
     },
     /// The node's user is missing, or not the node's alone.
@@ -101,8 +107,7 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
     memory::bound_allocator(ARENAS, None);
     umask(Mode::from_bits_truncate(0o077));
     harden::limits()?;
-    let text = trust::read_file(config_path, CONFIG_BYTES).map_err(StartError::ConfigFile)?;
-    let config = Config::parse(&text).map_err(|cause| StartError::Config { path: config_path.to_owned(), cause })?;
+    let config = read_config(config_path)?;
     let node = node_user::find(&config.helper.node_user)?;
     let accel = accel::resolve(config.libvirt.accel);
     let (ledger, records) = open_ledger(config.helper.state_dir.as_path(), clients)?;
@@ -168,6 +173,29 @@ fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), 
             opened => return opened,
         }
     }
+}
+
+/// Reads the configuration. A relative path is one of the directory that the helper was started in; `..` leaves the part
+/// before it, which is right since no part may be a link.
+fn read_config(path: &Path) -> Result<Config, StartError> {
+    let absolute = std::path::absolute(path)?;
+    let path = absolute.components().fold(PathBuf::new(), |mut path, part| {
+        if part == Component::ParentDir {
+            path.pop();
+        } else {
+            path.push(part);
+        }
+        path
+    });
+    let text = trust::read_file(&path, CONFIG_BYTES).map_err(|untrusted| match untrusted {
+        Untrusted::Open { cause: Errno::ENOENT, .. } => StartError::NoConfig(path.clone()),
+        Untrusted::Open { .. }
+        | Untrusted::Owner { .. }
+        | Untrusted::Writable { .. }
+        | Untrusted::Kind { .. }
+        | Untrusted::Read { .. } => StartError::ConfigFile(untrusted),
+    })?;
+    Config::parse(&text).map_err(|cause| StartError::Config { path, cause })
 }
 
 /// The signals that tell the helper to stop. They wait from the start until someone listens to them, so that one that

@@ -53,13 +53,14 @@ The root daemon of bcd: answers the node over a unix socket.
 
 Usage: bcd-helper [--config FILE] [--connection-on-stdin]
 
-  --config FILE           the configuration [default: /etc/bcd/bcd.toml]
+  --config FILE           the configuration [default: BCD_CONFIG, else
+                          /etc/bcd/bcd.toml]
   --connection-on-stdin   serve the one connection that is standard input, and end
                           with it: how bcd node --standalone starts its helper
   -V, --version           the version
   -h, --help              this text
 
-The log goes to standard error; BCD_LOG sets its level (error, warn, info, debug, trace).
+The log goes to standard error, under systemd to the journal; BCD_LOG sets its level (error, warn, info, debug, trace).
 ";
 
 enum Asked {
@@ -94,7 +95,8 @@ fn main() -> ExitCode {
 }
 
 fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
-    let mut config = PathBuf::from(bcd_protocol::config::DEFAULT_PATH);
+    let named = std::env::var_os("BCD_CONFIG").filter(|path| !path.is_empty());
+    let mut config = named.map_or_else(|| PathBuf::from(bcd_protocol::config::DEFAULT_PATH), PathBuf::from);
     let mut clients = Clients::Socket;
     while let Some(argument) = parser.next()? {
         match argument {

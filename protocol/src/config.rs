@@ -10,18 +10,33 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use toml::Spanned;
 
+mod locate;
 #[cfg(test)]
 mod tests;
 
 /// The configuration's default place.
 pub const DEFAULT_PATH: &str = "/etc/bcd/bcd.toml";
 
-/// Why a configuration cannot be used; names line and key.
-#[derive(Debug, thiserror::Error)]
+/// Why a configuration cannot be used, as one line: `LINE:COLUMN: key: what is wrong and what to write instead`. Whoever
+/// read the file puts its name and a colon before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {key}{}{message}", if key.is_empty() { "" } else { ": " })]
+pub struct InvalidConfig {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The key with its tables, such as `helper.max_vcpus`; empty for a fault of syntax.
+    pub key: String,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+/// Why a value cannot be used: what is wrong with it and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidConfig(String);
+pub struct InvalidValue(String);
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -172,43 +187,26 @@ impl Config {
     /// Parses the text of a configuration file.
     ///
     /// # Errors
-    /// [`InvalidConfig`] with line and key for a syntax error, an unknown key, a wrong type or a value out of range.
+    /// [`InvalidConfig`] with place and key for a syntax error, an unknown key, a wrong type or a value out of range.
     pub fn parse(text: &str) -> Result<Self, InvalidConfig> {
-        let config: Self = toml::from_str(text).map_err(|e| InvalidConfig(e.to_string()))?;
+        let config: Self = toml::from_str(text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            locate::invalid(text, at, locate::key(text, at).unwrap_or_default(), e.message())
+        })?;
         if config.data_dir.contains(&config.helper.state_dir) || config.helper.state_dir.contains(&config.data_dir) {
-            return Err(InvalidConfig(format!(
-                "line {}: helper.state_dir {} and data_dir {} lie within each other: the node may write the one and never \
-                 the other",
-                Places::line(text),
-                config.helper.state_dir,
-                config.data_dir
-            )));
+            // One of them is given, since the defaults lie apart.
+            let (key, at) = ["helper.state_dir", "data_dir"]
+                .into_iter()
+                .find_map(|key| Some((key, locate::value(text, key)?)))
+                .unwrap_or_default();
+            let message = format!(
+                "helper.state_dir {} and data_dir {} lie within each other, and the node may write the one and never the \
+                 other: move one of them",
+                config.helper.state_dir, config.data_dir
+            );
+            return Err(locate::invalid(text, at, key.to_owned(), &message));
         }
         Ok(config)
-    }
-}
-
-/// Where the two directories stand in the text, for the one rule that concerns both.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Places {
-    data_dir: Option<Spanned<String>>,
-    helper: HelperPlaces,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct HelperPlaces {
-    state_dir: Option<Spanned<String>>,
-}
-
-impl Places {
-    /// The line of `helper.state_dir`, or of `data_dir` where only that is given: one of them is, since the defaults
-    /// lie apart.
-    fn line(text: &str) -> usize {
-        let places: Self = toml::from_str(text).unwrap_or_default();
-        let start = places.helper.state_dir.or(places.data_dir).map_or(0, |place| place.span().start);
-        text.bytes().take(start).filter(|b| *b == b'\n').count().saturating_add(1)
     }
 }
 
@@ -283,8 +281,8 @@ impl HostPath {
 }
 
 impl TryFrom<String> for HostPath {
-    type Error = InvalidConfig;
-    fn try_from(text: String) -> Result<Self, InvalidConfig> {
+    type Error = InvalidValue;
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         let fits = text.len() <= 200
             && text.strip_prefix('/').is_some_and(|rest| {
                 rest.split('/').all(|part| {
@@ -297,7 +295,7 @@ impl TryFrom<String> for HostPath {
         if fits {
             Ok(Self(PathBuf::from(text)))
         } else {
-            Err(InvalidConfig(format!(
+            Err(InvalidValue(format!(
                 "path {text:?} is not usable: give an absolute path of letters, digits and . _ - + @, without '..', at \
                  most 200 characters"
             )))
@@ -331,18 +329,18 @@ impl UserName {
 }
 
 impl TryFrom<String> for UserName {
-    type Error = InvalidConfig;
-    fn try_from(text: String) -> Result<Self, InvalidConfig> {
+    type Error = InvalidValue;
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         let fits = (1..=32).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
             && text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
         if !fits {
-            return Err(InvalidConfig(format!(
+            return Err(InvalidValue(format!(
                 "user {text:?} is not a user name: use 1 to 32 of a-z, 0-9, '_' and '-'"
             )));
         }
         if text == "root" {
-            return Err(InvalidConfig("node_user is root: the node must be an unprivileged user".to_owned()));
+            return Err(InvalidValue("node_user is root: the node must be an unprivileged user".to_owned()));
         }
         Ok(Self(text))
     }
@@ -368,8 +366,8 @@ impl LibvirtUri {
 }
 
 impl TryFrom<String> for LibvirtUri {
-    type Error = InvalidConfig;
-    fn try_from(text: String) -> Result<Self, InvalidConfig> {
+    type Error = InvalidValue;
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         let local = text.strip_prefix("qemu:///system");
         let fits = match local {
             Some("") => true,
@@ -379,7 +377,7 @@ impl TryFrom<String> for LibvirtUri {
         if fits {
             Ok(Self(text))
         } else {
-            Err(InvalidConfig(format!(
+            Err(InvalidValue(format!(
                 "libvirt uri {text:?} is not usable: use qemu:///system or qemu:///system?socket=/absolute/path"
             )))
         }

@@ -59,11 +59,15 @@ fn it_refuses_what_it_cannot_trust_and_names_it() {
     place.configure_whole("[helper]\nnode_usr = \"bcd\"\n");
     nix::unistd::chown(&config, Some(0.into()), Some(0.into())).expect("chown");
     let said = refused(&place);
-    assert!(said.contains("node_usr") && said.contains("line 2"), "{said}");
+    let place_and_key = format!("{}:2:1: helper.node_usr: unknown field", config.display());
+    assert!(said.contains(&place_and_key), "one line that an editor can jump to: {said}");
     fs::rename(&config, place.root().join("real.toml")).expect("rename");
     symlink("real.toml", &config).expect("link");
     assert!(refused(&place).contains("bcd.toml"));
     fs::remove_file(&config).expect("remove");
+    let said = refused(&place);
+    assert!(said.contains(&format!("there is no configuration {}", config.display())), "{said}");
+    assert!(said.contains("--config or BCD_CONFIG"), "a missing file's message says what to do: {said}");
 
     place.configure("");
     mode(place.root(), 0o1777);
@@ -82,6 +86,33 @@ fn it_refuses_what_it_cannot_trust_and_names_it() {
     assert!(!place.helper_socket().exists(), "nobody could connect");
     fs::remove_file(&torn).expect("remove");
     daemons::helper(&place).stop();
+}
+
+#[test]
+fn the_configuration_is_named_by_a_relative_path_or_the_environment() {
+    if !bcd_tests::real("the_configuration_is_named_by_a_relative_path_or_the_environment") {
+        return;
+    }
+    let place = Place::new("named");
+    place.configure_whole("[helper]\nmax_vcpus = 0\n");
+    let whole = place.config();
+    let inner = place.root().join("inner");
+    fs::create_dir(&inner).expect("make");
+    let says = |change: &dyn Fn(&mut Command)| {
+        let mut command = Command::new(bin("bcd-helper"));
+        change(command.env_remove("BCD_CONFIG").current_dir(&inner));
+        let output = command.output().expect("run");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let wanted = format!("{}:2:13: helper.max_vcpus: 0 is out of range", whole.display());
+    let relative = says(&|c| drop(c.args(["--config", "../bcd.toml"])));
+    assert!(relative.contains(&wanted), "{relative}");
+    let by_environment = says(&|c| drop(c.env("BCD_CONFIG", &whole)));
+    assert!(by_environment.contains(&wanted), "{by_environment}");
+    let both = says(&|c| drop(c.env("BCD_CONFIG", &whole).args(["--config", "none.toml"])));
+    let none = format!("there is no configuration {}", inner.join("none.toml").display());
+    assert!(both.contains(&none), "the option comes before the environment: {both}");
 }
 
 #[test]

@@ -39,8 +39,7 @@ impl Global {
                 return Err(failure.next("name another one with --config, or the node's socket with --api"));
             }
         };
-        Config::parse(&text)
-            .map_err(|e| Failure::because(format!("the configuration {} is not usable", path.display()), &e))
+        Config::parse(&text).map_err(|e| Failure::new(format!("{}:{e}", path.display())))
     }
 }
 

@@ -138,50 +138,70 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn unknown_keys_are_refused_with_their_line_and_name() {
-    for (line, key, text) in [
-        (2, "dta_dir", "\ndta_dir = \"/var/lib/bcd\"\n"),
-        (3, "specs", "\n[node]\nspecs = \"/etc/bcd/x.toml\"\n"),
-        (3, "max_byte", "[node.images]\nmax_downloads = 2\nmax_byte = 5\n"),
-        (4, "max_cpus", "[helper]\nmax_vcpus = 4\n# a remark\nmax_cpus = 4\n"),
-        (2, "url", "[libvirt]\nurl = \"qemu:///system\"\n"),
-        (2, "nodes", "\n[nodes]\n"),
+fn unknown_keys_are_refused_with_their_place_and_name() {
+    for (place, key, unknown, text) in [
+        ("2:1", "dta_dir", "dta_dir", "\ndta_dir = \"/var/lib/bcd\"\n"),
+        ("3:3", "node.specs", "specs", "\n[node]\n  specs = \"/etc/bcd/x.toml\"\n"),
+        ("3:1", "node.images.max_byte", "max_byte", "[node.images]\nmax_downloads = 2\nmax_byte = 5\n"),
+        ("4:1", "helper.max_cpus", "max_cpus", "[helper]\nmax_vcpus = 4\n# a remark: größe\nmax_cpus = 4\n"),
+        ("2:1", "libvirt.url", "url", "[libvirt]\nurl = \"qemu:///system\"\n"),
+        ("1:28", "libvirt.url", "url", "libvirt = { accel = 'tcg', url = 'x' }\n"),
+        ("2:2", "nodes", "nodes", "\n[nodes]\n"),
     ] {
         let said = error(text);
-        assert!(said.contains(&format!("line {line},")), "{text:?}: {said}");
-        assert!(said.contains(&format!("unknown field `{key}`")), "{text:?}: {said}");
+        assert!(said.starts_with(&format!("{place}: {key}: unknown field `{unknown}`, expected ")), "{text:?}: {said}");
     }
 }
 
 #[test]
-fn a_value_out_of_bounds_is_refused_with_line_key_number_and_bound() {
-    for (key, text, reason) in [
-        ("max_instances", "[helper]\nmax_instances = 0", "0 is out of range: use 1 to 4096"),
-        ("max_instances", "[helper]\nmax_instances = 4097", "4097 is out of range: use 1 to 4096"),
-        ("max_vcpus", "[helper]\nmax_vcpus = 0", "0 is out of range: use 1 to 255"),
-        ("max_vcpus", "[helper]\nmax_vcpus = 256", "256 is out of range: use 1 to 255"),
-        ("max_downloads", "[node.images]\nmax_downloads = 0", "0 is out of range: use 1 to 64"),
-        ("max_downloads", "[node.images]\nmax_downloads = 65", "65 is out of range: use 1 to 64"),
-        ("max_bytes", "[node.images]\nmax_bytes = 1048575", "use 1048576 to 70368744177664"),
-        ("max_bytes", "[node.images]\nmax_bytes = 70368744177665", "use 1048576 to 70368744177664"),
-        ("max_memory_bytes", "[helper]\nmax_memory_bytes = 64", "memory size 64 is not valid: the unit is bytes"),
-        ("max_disk_bytes", "[helper]\nmax_disk_bytes = 1048577", "512-byte sectors"),
-        ("max_vcpus", "[helper]\nmax_vcpus = -1", "invalid value"),
-        ("max_vcpus", "[helper]\nmax_vcpus = \"4\"", "invalid type: string \"4\""),
-        ("data_dir", "\ndata_dir = \"var/lib/bcd\"", "path \"var/lib/bcd\" is not usable"),
-        ("spec", "[node]\nspec = \"/etc/../bcd\"", "without '..'"),
-        ("node_user", "[helper]\nnode_user = \"root\"", "the node must be an unprivileged user"),
-        ("node_user", "[helper]\nnode_user = \"Bcd\"", "user \"Bcd\" is not a user name"),
-        ("instance_bridges", "[helper]\ninstance_bridges = [\"br 0\"]", "bridge \"br 0\" is not valid"),
-        ("allowed_hosts", "[node.images]\nallowed_hosts = [\"https://a\"]", "host \"https://a\" is not usable"),
-        ("uri", "[libvirt]\nuri = \"qemu:///session\"", "libvirt uri \"qemu:///session\" is not usable"),
-        ("accel", "[libvirt]\naccel = \"KVM\"", "unknown variant `KVM`"),
-        ("accel", "[libvirt]\naccel = tcg", "invalid"),
+fn a_value_out_of_bounds_is_refused_with_place_key_number_and_bound() {
+    for (place, key, text, reason) in [
+        ("2:17", "helper.max_instances", "[helper]\nmax_instances = 0", "0 is out of range: use 1 to 4096"),
+        ("2:17", "helper.max_instances", "[helper]\nmax_instances = 4097", "4097 is out of range: use 1 to 4096"),
+        ("2:13", "helper.max_vcpus", "[helper]\nmax_vcpus = 0", "0 is out of range: use 1 to 255"),
+        ("2:13", "helper.max_vcpus", "[helper]\nmax_vcpus = 256", "256 is out of range: use 1 to 255"),
+        ("2:17", "node.images.max_downloads", "[node.images]\nmax_downloads = 0", "0 is out of range: use 1 to 64"),
+        ("2:17", "node.images.max_downloads", "[node.images]\nmax_downloads = 65", "65 is out of range: use 1 to 64"),
+        ("2:13", "node.images.max_bytes", "[node.images]\nmax_bytes = 1048575", "use 1048576 to 70368744177664"),
+        ("2:13", "node.images.max_bytes", "[node.images]\nmax_bytes = 70368744177665", "use 1048576 to 70368744177664"),
+        ("2:20", "helper.max_memory_bytes", "[helper]\nmax_memory_bytes = 64", "the unit is bytes"),
+        ("2:18", "helper.max_disk_bytes", "[helper]\nmax_disk_bytes = 1048577", "512-byte sectors"),
+        ("2:13", "helper.max_vcpus", "[helper]\nmax_vcpus = -1", "invalid value"),
+        ("2:13", "helper.max_vcpus", "[helper]\nmax_vcpus = \"4\"", "invalid type: string \"4\""),
+        ("2:12", "data_dir", "\ndata_dir = \"var/lib/bcd\"", "path \"var/lib/bcd\" is not usable"),
+        ("2:8", "node.spec", "[node]\nspec = \"/etc/../bcd\"", "without '..'"),
+        ("2:13", "helper.node_user", "[helper]\nnode_user = \"root\"", "the node must be an unprivileged user"),
+        ("2:13", "helper.node_user", "[helper]\nnode_user = \"Bcd\"", "user \"Bcd\" is not a user name"),
+        (
+            "3:14",
+            "helper.instance_bridges",
+            "[helper]\ninstance_bridges = [\n \"br0\",      \"br 0\"]",
+            "bridge \"br 0\"",
+        ),
+        ("2:17", "node.images.allowed_hosts", "[node.images]\nallowed_hosts = [\"https://a\"]", "host \"https://a\""),
+        ("2:7", "libvirt.uri", "[libvirt]\nuri = \"qemu:///session\"", "libvirt uri \"qemu:///session\" is not usable"),
+        ("2:9", "libvirt.accel", "[libvirt]\naccel = \"KVM\"", "unknown variant `KVM`"),
+        ("1:10", "helper", "helper = 3", "invalid type: integer `3`"),
     ] {
         let said = error(text);
-        assert!(said.contains("line 2,"), "{text:?}: {said}");
-        assert!(said.contains(key), "{text:?}: {said}");
-        assert!(said.contains(reason), "{text:?}: {said}");
+        assert!(said.starts_with(&format!("{place}: {key}: ")), "{text:?}: {said}");
+        assert!(said.contains(reason) && !said.contains('\n'), "{text:?}: {said}");
+    }
+}
+
+#[test]
+fn a_fault_of_syntax_has_a_place_and_no_key() {
+    for (place, text) in [
+        ("2:9", "[libvirt]\naccel = tcg"),
+        ("1:6", "[node\n"),
+        ("2:1", "data_dir = \"/a\"\ndata_dir = \"/b\"\n"),
+        ("1:15", "data_dir = \"/a\n"),
+    ] {
+        let fault = Config::parse(text).expect_err(text);
+        assert_eq!(fault.key, "", "{fault}");
+        assert!(!fault.message.is_empty() && !fault.message.contains('\n'), "{fault}");
+        let said = fault.to_string();
+        assert_eq!(said, format!("{place}: {}", fault.message), "{text:?}");
     }
 }
 
@@ -200,16 +220,17 @@ fn the_bounds_themselves_are_accepted() {
 
 #[test]
 fn state_and_data_must_not_lie_within_each_other() {
-    for (line, text) in [
-        (4, "data_dir = \"/srv/bcd\"\n\n[helper]\nstate_dir = \"/srv/bcd/state\"\n"),
-        (4, "data_dir = \"/srv/bcd/data\"\n\n[helper]\nstate_dir = \"/srv/bcd\"\n"),
-        (3, "data_dir = \"/srv/bcd\"\n[helper]\nstate_dir = \"/srv/bcd\"\n"),
-        (2, "# only one is given\ndata_dir = \"/var/lib/bcd-helper/data\"\n"),
-        (1, "data_dir = \"/var/lib\"\n"),
-        (3, "\n[helper]\nstate_dir = \"/var/lib/bcd/state\"\n"),
+    for (start, text) in [
+        ("4:13: helper.state_dir: ", "data_dir = \"/srv/bcd\"\n\n[helper]\nstate_dir = \"/srv/bcd/state\"\n"),
+        ("4:13: helper.state_dir: ", "data_dir = \"/srv/bcd/data\"\n\n[helper]\nstate_dir = \"/srv/bcd\"\n"),
+        ("3:13: helper.state_dir: ", "data_dir = \"/srv/bcd\"\n[helper]\nstate_dir = \"/srv/bcd\"\n"),
+        ("2:12: data_dir: ", "# only one is given\ndata_dir = \"/var/lib/bcd-helper/data\"\n"),
+        ("1:12: data_dir: ", "data_dir = \"/var/lib\"\n[helper]\nmax_vcpus = 3\n"),
+        ("3:13: helper.state_dir: ", "\n[helper]\nstate_dir = \"/var/lib/bcd/state\"\n"),
+        ("1:25: helper.state_dir: ", "helper = { state_dir =  \"/var/lib/bcd/state\" }\n"),
     ] {
         let said = error(text);
-        assert!(said.starts_with(&format!("line {line}: helper.state_dir /")), "{text:?}: {said}");
+        assert!(said.starts_with(&format!("{start}helper.state_dir /")), "{text:?}: {said}");
         assert!(said.contains("and data_dir /") && said.contains("lie within each other"), "{text:?}: {said}");
     }
     Config::parse("data_dir = \"/srv/bcd\"\n[helper]\nstate_dir = \"/srv/bcd-state\"\n")
