@@ -6,7 +6,7 @@
 //! | exit code | means |
 //! | --- | --- |
 //! | 0 | done |
-//! | 1 | refused or failed; `apply --wait`: an instance failed; `doctor`: something fails |
+//! | 1 | refused or failed; `plan`: part would be; `apply --wait`: an instance failed; `doctor`: something fails |
 //! | 2 | the command line is wrong; `doctor`: warnings only |
 //! | 3 | the node does not answer |
 //! | 4 | not within `--timeout` |

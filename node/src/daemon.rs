@@ -130,7 +130,7 @@ fn start(config: &Config, layout: Layout, kept: Option<crate::spec::NodeSpec>) -
         secrets: config.node.secrets.as_path().to_owned(),
         consoles: Consoles::new(&layout, Arc::new(HelperConsoles(helper.clone()))),
         events: events.clone(),
-        helper,
+        helper: helper.clone(),
         runtime,
         layout,
         timing: Timing::default(),
@@ -143,7 +143,7 @@ fn start(config: &Config, layout: Layout, kept: Option<crate::spec::NodeSpec>) -
             std::process::exit(70);
         }
     });
-    Ok(service::Node::new(converger, events, consoles))
+    Ok(service::Node::new(converger, events, consoles, helper, config.helper.max_instances))
 }
 
 /// Consoles come from the helper.

@@ -11,7 +11,7 @@ use crate::fault::{Fault, FaultKind};
 use bcd_protocol::definition::Definition;
 use bcd_protocol::id::InstanceId;
 use bcd_protocol::limits;
-use bcd_protocol::reply::{Defined, DomainXml, FailureKind, RecordView, RecordsPage, Reply};
+use bcd_protocol::reply::{Defined, Denied, DomainXml, Failed, FailureKind, RecordView, RecordsPage, Reply};
 use bcd_protocol::request::{Request, Verb};
 use bcd_protocol::size::DiskBytes;
 use std::os::fd::OwnedFd;
@@ -169,13 +169,23 @@ impl Helper {
         }
     }
 
-    /// The XML that [`Helper::define`] would define.
+    /// Whether [`Helper::define`] would be granted now: the XML that it would define, or the denial.
     ///
     /// # Errors
-    /// As [`Helper::generation`].
-    pub async fn plan(&self, instance: &InstanceId, definition: Definition) -> Result<DomainXml, Fault> {
-        let (reply, _) = self.ask(Request::LibvirtPlan { instance: instance.clone(), definition }).await?;
-        if let Reply::Plan(xml) = reply { Ok(xml) } else { Err(strange(Verb::LibvirtPlan, &reply)) }
+    /// As [`Helper::generation`], but that a denial is an answer here.
+    pub async fn plan(
+        &self,
+        instance: &InstanceId,
+        definition: Definition,
+    ) -> Result<Result<DomainXml, Denied>, Fault> {
+        match self.answer(Request::LibvirtPlan { instance: instance.clone(), definition }).await?.reply {
+            Reply::Plan(xml) => Ok(Ok(xml)),
+            Reply::Denied(denied) => Ok(Err(denied)),
+            Reply::Failed(failed) => Err(failure(Verb::LibvirtPlan, &failed)),
+            reply @ (Reply::Hello(_) | Reply::Records(_) | Reply::Defined(_) | Reply::Done { .. } | Reply::Console) => {
+                Err(strange(Verb::LibvirtPlan, &reply))
+            }
+        }
     }
 
     /// Defines a domain or changes a defined one.
@@ -260,23 +270,27 @@ impl Helper {
         if let Reply::Done { changed } = reply { Ok(changed) } else { Err(strange(verb, &reply)) }
     }
 
-    /// Sends one request and waits for its reply; refusals and failures become faults here.
-    async fn ask(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), Fault> {
+    /// Sends one request and waits for its reply.
+    async fn answer(&self, request: Request) -> Result<Answer, Fault> {
         let verb = request.verb();
         let patience = self.link.patience();
         let answered = tokio::time::timeout(patience, self.link.call(request)).await;
-        let Answer { reply, descriptor } = answered.map_err(|_| {
+        answered.map_err(|_| {
             self.link.note_overdue();
             Fault::new(FaultKind::Timeout, format!("the helper gave no answer to {verb} in {} s", patience.as_secs()))
-        })??;
+        })?
+    }
+
+    /// As [`Helper::answer`]; refusals and failures become faults here.
+    async fn ask(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), Fault> {
+        let verb = request.verb();
+        let Answer { reply, descriptor } = self.answer(request).await?;
         match reply {
             Reply::Denied(denied) => Err(Fault::new(
                 FaultKind::Denied,
                 format!("the helper refused {verb} by rule {}: {}", denied.rule, denied.detail),
             )),
-            Reply::Failed(failed) => {
-                Err(Fault::new(failure_kind(failed.kind), format!("{verb} failed: {}", failed.detail)))
-            }
+            Reply::Failed(failed) => Err(failure(verb, &failed)),
             Reply::Hello(_)
             | Reply::Records(_)
             | Reply::Plan(_)
@@ -285,6 +299,10 @@ impl Helper {
             | Reply::Console => Ok((reply, descriptor)),
         }
     }
+}
+
+fn failure(verb: Verb, failed: &Failed) -> Fault {
+    Fault::new(failure_kind(failed.kind), format!("{verb} failed: {}", failed.detail))
 }
 
 fn failure_kind(kind: FailureKind) -> FaultKind {

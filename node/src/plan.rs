@@ -32,6 +32,7 @@ mod judge;
 mod steps;
 #[cfg(test)]
 mod tests;
+pub mod vet;
 pub use describe::describe;
 pub use desired::{Desired, Fingerprint, LIBVIRT_KVM, Wanted};
 pub use guard::{Deletions, deletions};

@@ -69,7 +69,7 @@ impl NodeService for Fake {
         Box::pin(async move {
             spec::parse_as(document.format, &document.name, &document.text)
                 .map_err(|e| Fault::new(FaultKind::InvalidSpec, e.to_string()))?;
-            Ok(PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false })
+            Ok(PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false, unchecked: None })
         })
     }
     fn events(&self, after: Option<u64>) -> Subscription {

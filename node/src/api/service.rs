@@ -92,4 +92,8 @@ pub struct PlanReport {
     pub deletes_running: u32,
     /// Whether it deletes so many that `apply` needs `--allow-delete`.
     pub needs_allow_delete: bool,
+    /// Why the helper was not asked, for all or some of it, what it would refuse; absent: it was asked, and what it refuses
+    /// is in the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchecked: Option<String>,
 }

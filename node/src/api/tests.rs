@@ -97,7 +97,8 @@ impl NodeService for Fake {
             }
             *self.spec.lock().unwrap() = Arc::new(parsed);
             self.applied.lock().unwrap().push((document, options));
-            let plan = PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false };
+            let plan =
+                PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false, unchecked: None };
             Ok(ApplyReport { generation: 4, changed: true, plan })
         })
     }
@@ -105,7 +106,7 @@ impl NodeService for Fake {
         Box::pin(async move {
             let parsed = spec::parse_as(document.format, &document.name, &document.text);
             parsed.map_err(|e| Fault::new(FaultKind::InvalidSpec, e.to_string()))?;
-            Ok(PlanReport { plan: Plan::default(), deletes_running: 1, needs_allow_delete: true })
+            Ok(PlanReport { plan: Plan::default(), deletes_running: 1, needs_allow_delete: true, unchecked: None })
         })
     }
     fn events(&self, after: Option<u64>) -> Subscription {

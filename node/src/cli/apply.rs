@@ -50,7 +50,7 @@ pub(super) async fn run(
         Err(_) => {
             // What the node says at the deadline names those that are not there yet.
             let status = client.status().await?;
-            let late = goal.open(&status).join(", ");
+            let late = goal.missing(&status).join(", ");
             let sentence = format!("not as wanted within {} s: {late}", wait.as_secs());
             Err(Failure::new(sentence).code(LATE).next("the node goes on: `bcd status --watch` shows it"))
         }
@@ -85,16 +85,23 @@ impl Goal {
         Self { generation: report.generation, fresh: report.changed, wanted }
     }
 
-    /// Decides from one status. An instance counts as failed when its error is of a kind that trying again does not
+    /// Decides from one status. While part of the host cannot be read nothing is known to be as wanted. An instance counts as failed when its error is of a kind that trying again does not
     /// help, or has come back [`PATIENCE`] times.
     pub(super) fn judge(&self, status: &NodeStatus) -> Look {
         if status.spec.generation > self.generation {
             return Look::Superseded(status.spec.generation);
         }
-        if status.spec.generation < self.generation || !self.open(status).is_empty() {
+        if status.spec.generation < self.generation || !status.unreadable.is_empty() || !self.open(status).is_empty() {
             return Look::Wait;
         }
         Look::Over(status.instances.iter().filter(|i| self.failed(i, status)).map(|i| i.id.clone()).collect())
+    }
+
+    /// What is still missing: what cannot be read, and the instances that are neither as wanted nor failed.
+    pub(super) fn missing(&self, status: &NodeStatus) -> Vec<String> {
+        let unread =
+            status.unreadable.iter().map(|u| format!("{} cannot be read ({})", u.section, printable(&u.message)));
+        unread.chain(self.open(status)).collect()
     }
 
     /// The instances that are neither as wanted nor failed.

@@ -1,7 +1,7 @@
 //! `bcd plan`, and a plan as text.
 //!
 //! Room: `node`.
-use super::failure::Failure;
+use super::failure::{FAILED, Failure};
 use super::text::{bytes, count, print, print_json, printable};
 use crate::api::service::{Document, PlanReport};
 use crate::client::Client;
@@ -10,7 +10,21 @@ use std::process::ExitCode;
 
 pub(super) async fn run(client: &Client, document: &Document, json: bool) -> Result<ExitCode, Failure> {
     let report = client.plan(document).await?;
-    if json { print_json(&report) } else { print(&render(&report)) }
+    if json {
+        print_json(&report)?
+    } else {
+        print(&render(&report))?
+    };
+    Ok(if is_whole(&report) { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+/// Whether `apply` of the document, as it stands, would be accepted and bring every instance to what it says, as far as
+/// can be told now.
+pub(super) fn is_whole(report: &PlanReport) -> bool {
+    let plan = &report.plan;
+    let held = plan.changes.iter().any(|change| change.refusal.is_some() || change.steps.is_empty());
+    let refused = held || plan.refusal.is_some() || report.needs_allow_delete;
+    !refused && plan.unreadable.is_empty() && report.unchecked.is_none()
 }
 
 /// A plan as text: a line per instance, then a summary.
@@ -18,9 +32,7 @@ pub(super) fn render(report: &PlanReport) -> String {
     let plan = &report.plan;
     let mut out = String::new();
     for section in &plan.unreadable {
-        out.push_str(&format!(
-            "? nothing is decided before {section:?} can be read: `bcd status` says why it cannot\n"
-        ));
+        out.push_str(&format!("? nothing is decided before {section} can be read: `bcd status` says why it cannot\n"));
     }
     // Each instance says the same; without any, this is the only word.
     if let Some(refusal) = plan.refusal.as_ref().filter(|_| plan.changes.is_empty()) {
@@ -42,13 +54,24 @@ pub(super) fn render(report: &PlanReport) -> String {
         0 => String::new(),
         number => format!("{} unchanged", count(number, "instance")),
     };
-    let changed = match plan.changes.iter().filter(|c| !c.steps.is_empty()).count() {
-        0 => "nothing to do".to_owned(),
+    let number = |what: fn(&&Change) -> bool| plan.changes.iter().filter(what).count();
+    let changed = match number(|c| !c.steps.is_empty()) {
+        0 if !plan.unreadable.is_empty() => "nothing can be decided yet".to_owned(),
+        0 if plan.changes.is_empty() && plan.refusal.is_none() => "nothing to do".to_owned(),
+        0 => String::new(),
         number => format!("{} to change", count(number, "instance")),
     };
-    let parts: Vec<String> = [changed, unchanged].into_iter().filter(|part| !part.is_empty()).collect();
+    let refused = match number(|c| c.refusal.is_some() || c.steps.is_empty()) {
+        0 if plan.refusal.is_some() => "all refused".to_owned(),
+        0 => String::new(),
+        number => format!("{} refused", count(number, "instance")),
+    };
+    let parts: Vec<String> = [changed, refused, unchanged].into_iter().filter(|part| !part.is_empty()).collect();
     out.push_str(&parts.join(", "));
     out.push('\n');
+    if let Some(why) = &report.unchecked {
+        out.push_str(&format!("not checked against what the helper allows: {}\n", printable(why)));
+    }
     if report.needs_allow_delete {
         let running = count(usize::try_from(report.deletes_running).unwrap_or(usize::MAX), "running instance");
         out.push_str(&format!("it deletes {running}, more than half of them: apply needs --allow-delete\n"));

@@ -321,6 +321,7 @@ impl Actor {
             plan,
             deletes_running: deletions.map_or(0, |d| d.deleted),
             needs_allow_delete: deletions.is_some_and(plan::Deletions::needs_allow_delete),
+            unchecked: None,
         }
     }
 

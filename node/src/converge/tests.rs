@@ -70,8 +70,9 @@ async fn a_stuck_instance_holds_up_no_other() {
     world.host.lock().expect("the host").stuck.push((Verb::LibvirtDefine, id("slow")));
     world.apply(&[("slow", "running", ""), ("z", "running", "")]).await;
     world.until_running("z").await;
-    let slow = world.until_instance("slow", "being defined", |i| i.doing.is_some()).await;
-    assert_eq!(slow.doing.expect("under way").what, "defining the domain");
+    let defining =
+        |i: &crate::status::InstanceStatus| i.doing.as_ref().is_some_and(|d| d.what == "defining the domain");
+    world.until_instance("slow", "being defined", defining).await;
 }
 
 #[tokio::test]

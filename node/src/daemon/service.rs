@@ -6,10 +6,16 @@ use crate::api::service::{ApplyOptions, ApplyReport, Document, NodeService, Plan
 use crate::console::{Attach, Consoles, Session};
 use crate::converge::Converger;
 use crate::fault::{Fault, FaultKind};
+use crate::helper::Helper;
+use crate::plan::Desired;
+use crate::plan::vet::{self, Verdict};
 use crate::spec::{self, NodeSpec};
-use crate::status::{NodeStatus, SpecSource};
+use crate::status::{NodeStatus, Section, SpecSource};
+use bcd_protocol::definition::Definition;
 use bcd_protocol::id::InstanceId;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -18,6 +24,10 @@ use tokio::sync::watch;
 const LOOK_TIME: Duration = Duration::from_secs(5);
 /// How often that is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Longest wait for what the helper says to a plan: one that is busy with an instance answers for it afterwards.
+const ASK_TIME: Duration = Duration::from_secs(5);
+/// Questions of that kind under way at once: the connection has room for others beside them.
+const ASKED_AT_ONCE: usize = 16;
 
 /// A running node.
 #[derive(Debug, Clone)]
@@ -25,11 +35,14 @@ pub(super) struct Node {
     converger: Converger,
     events: EventLog,
     consoles: Consoles,
+    helper: Helper,
+    /// How many instances the helper may have.
+    most: usize,
 }
 
 impl Node {
-    pub(super) fn new(converger: Converger, events: EventLog, consoles: Consoles) -> Self {
-        Self { converger, events, consoles }
+    pub(super) fn new(converger: Converger, events: EventLog, consoles: Consoles, helper: Helper, most: u32) -> Self {
+        Self { converger, events, consoles, helper, most: usize::try_from(most).unwrap_or(usize::MAX) }
     }
 
     pub(super) fn converger(&self) -> &Converger {
@@ -48,6 +61,45 @@ impl Node {
         };
         // Past that, the converger's own answer says what cannot be read.
         let _ = tokio::time::timeout(LOOK_TIME, looked).await;
+    }
+
+    /// What a document would lead to, with what the helper would refuse of it.
+    async fn checked_plan(&self, spec: &NodeSpec) -> Result<PlanReport, Fault> {
+        let mut report = self.converger.plan(spec.clone()).await?;
+        let desired = Desired::of(Arc::new(spec.clone()));
+        let status = self.status();
+        let recorded = status.instances.iter().filter(|i| i.uuid.is_some()).map(|i| i.id.clone()).collect();
+        let wanted = vet::questions(&report.plan).filter_map(|id| {
+            let definition = desired.get(id)?.definition().ok()?;
+            Some((id.clone(), definition.clone()))
+        });
+        let wanted: Vec<_> = wanted.collect();
+        let verdicts = self.ask(wanted).await;
+        report.unchecked = vet::vet(&mut report.plan, &verdicts, &recorded, self.most);
+        if report.plan.unreadable.contains(&Section::Records) {
+            report.unchecked = Some("the helper does not answer".to_owned());
+        }
+        Ok(report)
+    }
+
+    /// What the helper says to each definition. Whoever waits for the plan waits for all of it, at most [`ASK_TIME`].
+    async fn ask(&self, wanted: Vec<(InstanceId, Definition)>) -> BTreeMap<InstanceId, Verdict> {
+        let until = tokio::time::Instant::now().checked_add(ASK_TIME);
+        let answers = futures_util::stream::iter(wanted.into_iter().map(|(id, definition)| async move {
+            let asked = self.helper.plan(&id, definition);
+            let answer = match until {
+                Some(until) => tokio::time::timeout_at(until, asked).await,
+                None => Ok(asked.await),
+            };
+            let verdict = match answer {
+                Ok(Ok(Ok(_))) => Ok(None),
+                Ok(Ok(Err(denied))) => Ok(Some(denied)),
+                Ok(Err(fault)) => Err(fault.chain()),
+                Err(_) => Err(format!("the helper did not answer for each instance in {} s", ASK_TIME.as_secs())),
+            };
+            (id, verdict)
+        }));
+        answers.buffer_unordered(ASKED_AT_ONCE).collect().await
     }
 }
 
@@ -80,12 +132,18 @@ impl NodeService for Node {
                 }
             };
             self.wait_for_a_look(&spec).await;
-            self.converger.apply(spec, SpecSource::Api, options.allow_delete).await
+            // Asked before: afterwards the helper is at work on it already.
+            let checked = self.checked_plan(&spec).await;
+            let mut report = self.converger.apply(spec, SpecSource::Api, options.allow_delete).await?;
+            if let Ok(checked) = checked {
+                report.plan = checked;
+            }
+            Ok(report)
         })
     }
 
     fn plan(&self, document: Document) -> BoxFuture<'_, Result<PlanReport, Fault>> {
-        Box::pin(async move { self.converger.plan(parse(&document)?).await })
+        Box::pin(async move { self.checked_plan(&parse(&document)?).await })
     }
 
     fn events(&self, after: Option<u64>) -> Subscription {

@@ -1,10 +1,19 @@
-//! The watched file, with a real directory and a converger on a host in memory.
-use super::watch;
+//! The watched file, with a real directory and a converger on a host in memory; and what the service answers of such a one.
+use super::{service, watch};
+use crate::api::service::{ApplyOptions, Document, NodeService, PlanReport};
+use crate::console::{ConsoleOpener, Consoles};
 use crate::converge::tests::world::{PATIENCE, World};
-use crate::fault::FaultKind;
+use crate::fault::{Fault, FaultKind};
+use crate::helper::Helper;
+use crate::plan::Phase;
+use crate::spec::Format;
 use crate::status::{NodeStatus, SpecSource};
+use bcd_protocol::id::InstanceId;
+use futures_util::future::BoxFuture;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -139,4 +148,66 @@ async fn a_file_whose_deletions_cannot_be_counted_yet_waits_for_the_helper() {
     assert_eq!(watched.generation(), 0);
     watched.world.helper_up();
     tokio::time::timeout(PATIENCE, watched.world.until_running("a")).await.expect("taken up by itself");
+}
+
+struct NoConsole;
+
+impl ConsoleOpener for NoConsole {
+    fn open<'a>(&'a self, _: &'a InstanceId) -> BoxFuture<'a, Result<OwnedFd, Fault>> {
+        Box::pin(async { Err(Fault::new(FaultKind::Unavailable, "not in this test")) })
+    }
+}
+
+/// The service of a world, whose helper may have `most` instances.
+fn service(world: &World, most: u32) -> service::Node {
+    let helper = Helper::connect(&world.dir.path().join("helper.sock"), nix::unistd::getuid().as_raw());
+    let consoles = Consoles::new(&world.layout, Arc::new(NoConsole));
+    service::Node::new(world.converger.clone(), world.events.clone(), consoles, helper, most)
+}
+
+async fn plan(node: &service::Node, text: &str) -> PlanReport {
+    node.plan(document(text)).await.expect("a plan")
+}
+
+fn document(text: &str) -> Document {
+    Document { name: "node.toml".to_owned(), format: Format::Toml, text: text.to_owned() }
+}
+
+/// Instances that the plan refuses, with their words.
+fn refused(report: &PlanReport) -> Vec<(&str, &str)> {
+    let refused = report.plan.changes.iter().filter_map(|c| Some((c.instance.as_str(), c.refusal.as_ref()?)));
+    refused.map(|(id, refusal)| (id, refusal.message.as_str())).collect()
+}
+
+#[tokio::test]
+async fn a_plan_shows_what_the_helper_would_deny_and_apply_answers_the_same() {
+    let mut world = World::new().await;
+    let node = service(&world, 8);
+    let text = toml(&["a", "b", "c"], &world);
+    world.until("a look at the host", |s| s.unreadable.is_empty() && s.helper.version.is_some()).await;
+    world.happens(|host| host.denies.push((InstanceId::parse("b").expect("an id"), "bridge-not-listed")));
+    let report = plan(&node, &text).await;
+    assert_eq!(refused(&report), [("b", "the test denies it (bridge-not-listed)")]);
+    assert_eq!(report.unchecked, None);
+    let b = report.plan.changes.iter().find(|c| c.instance.as_str() == "b").expect("b");
+    assert_eq!((b.phase, b.steps.len()), (Phase::Held, 0));
+    assert_eq!(report.plan.changes.iter().filter(|c| !c.steps.is_empty()).count(), 2);
+
+    let applied = node.apply(document(&text), ApplyOptions::default()).await.expect("accepted");
+    assert_eq!(applied.plan, report);
+    world.until_running("a").await;
+    world.until_running("c").await;
+    let few = service(&world, 2);
+    let words = "the document has more instances than the 2 that helper.max_instances allows: remove some or raise it \
+                 (max-instances)";
+    world.happens(|host| host.denies.clear());
+    let more = plan(&few, &toml(&["a", "c", "d"], &world)).await;
+    assert_eq!(refused(&more), [("d", words)]);
+    let exchanged = plan(&few, &toml(&["a", "d"], &world)).await;
+    assert_eq!(refused(&exchanged), [], "one that leaves the document makes room");
+
+    world.helper_down();
+    world.until("the loss", |s| !s.unreadable.is_empty()).await;
+    let blind = plan(&node, &text).await;
+    assert_eq!(blind.unchecked.as_deref(), Some("the helper does not answer"));
 }

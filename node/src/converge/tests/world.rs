@@ -14,8 +14,8 @@ use bcd_protocol::config::ImagesConfig;
 use bcd_protocol::id::{DomainUuid, GuestUid, InstanceId};
 use bcd_protocol::limits;
 use bcd_protocol::reply::{
-    Defined, Denied, Failed, FailureKind, RecordView, RecordViews, RecordsPage, Reply, ReplyMessage, RuleName,
-    Sentence, Welcome,
+    Defined, Denied, DomainXml, Failed, FailureKind, RecordView, RecordViews, RecordsPage, Reply, ReplyMessage,
+    RuleName, Sentence, Welcome,
 };
 use bcd_protocol::request::{Request, RequestMessage, Verb};
 use futures_util::future::BoxFuture;
@@ -46,6 +46,8 @@ pub(crate) struct Host {
     pub(crate) slow: Vec<(Verb, InstanceId, Duration)>,
     /// Verbs that fail so many times, by instance.
     pub(crate) fails: Vec<(Verb, InstanceId, FailureKind, u32)>,
+    /// Instances whose definition is denied, and by which rule.
+    pub(crate) denies: Vec<(InstanceId, &'static str)>,
     /// The runtime does not answer.
     pub(crate) libvirt_down: bool,
     generation: u64,
@@ -83,6 +85,12 @@ impl Host {
                     return Some(Reply::Failed(Failed { kind: *kind, detail: Sentence::new("as the test wants it") }));
                 }
             }
+        }
+        if let Request::LibvirtPlan { instance, .. } | Request::LibvirtDefine { instance, .. } = request
+            && let Some((_, rule)) = self.denies.iter().find(|(denied, _)| denied == instance)
+        {
+            let (rule, detail) = (RuleName::new(rule), Sentence::new("the test denies it"));
+            return Some(Reply::Denied(Denied { rule, detail }));
         }
         let done = |changed| Some(Reply::Done { changed });
         match request {
@@ -154,7 +162,10 @@ impl Host {
                 }
                 done(true)
             }
-            Request::LibvirtPlan { .. } | Request::Console { .. } => Some(Reply::Denied(Denied {
+            Request::LibvirtPlan { .. } => {
+                Some(Reply::Plan(DomainXml::try_from("<domain/>".to_owned()).expect("a short one")))
+            }
+            Request::Console { .. } => Some(Reply::Denied(Denied {
                 rule: RuleName::try_from("test".to_owned()).expect("a rule"),
                 detail: Sentence::new("not in this test"),
             })),
