@@ -76,16 +76,16 @@ pub fn run(configuration: &Path) -> Result<(), Fault> {
 
 /// Reads the configuration. Who may write it is checked by the helper, which enforces what it says.
 fn read_config(path: &Path) -> Result<Config, Fault> {
-    let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Fault::new(
-            FaultKind::InvalidSpec,
-            format!(
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        if e.kind() == std::io::ErrorKind::NotFound {
+            let sentence = format!(
                 "there is no configuration {}: put one there (packaging/bcd.toml explains every key), or name another \
                  with --config or BCD_CONFIG",
                 path.display()
-            ),
-        ),
-        _ => Fault::because(FaultKind::InvalidSpec, format!("configuration {} cannot be read", path.display()), e),
+            );
+            return Fault::new(FaultKind::InvalidSpec, sentence);
+        }
+        Fault::because(FaultKind::InvalidSpec, format!("configuration {} cannot be read", path.display()), e)
     })?;
     Config::parse(&text).map_err(|e| Fault::new(FaultKind::InvalidSpec, format!("{}:{e}", path.display())))
 }

@@ -62,9 +62,10 @@ pub fn vet(
             Some(Err(why)) => untold = untold.or_else(|| Some(why.clone())),
             Some(Ok(Some(denied))) => {
                 let rule = denied.rule.as_str();
+                let passes = PASSING.contains(&rule) || (deletes && FREED.contains(&rule));
                 if UNTOLD.contains(&rule) {
                     untold = untold.or_else(|| Some(denied.detail.to_string()));
-                } else if !PASSING.contains(&rule) && !(deletes && FREED.contains(&rule)) {
+                } else if !passes {
                     refuse(change, format!("{} ({rule})", denied.detail));
                 }
             }
