@@ -17,8 +17,10 @@ enum Victim {
 
 const VICTIMS: [Victim; 4] = [Victim::Node, Victim::Helper, Victim::Both, Victim::Libvirtd];
 
+/// Of this checkout, or of the copy that the test host was given.
 fn dev_libvirt() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/dev/libvirt")
+    let copy = std::env::var_os("BCD_PACKAGING").map(PathBuf::from);
+    copy.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging")).join("dev/libvirt")
 }
 
 /// Kills `victim` with SIGKILL and starts it again.

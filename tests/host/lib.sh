@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# What `run` and `shell` share: the payload disk and the emulator. Sourced, never run.
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
+. "$top/packaging/dev/lib.sh"
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+target=${CARGO_TARGET_DIR:-$top/target}
+logs=$target/test-logs/host
+
+# lend DIR FILE NAME: a stripped copy, since debug information is most of a test's bytes.
+lend() { strip --strip-debug -o "$1/$3" "$2"; }
+
+# payload DIR: everything that a booted host is given, in one directory.
+payload() {
+	local dir=$1 line image
+	mkdir -p "$dir/bin" "$dir/tests" "$dir/guest"
+	(cd "$top" && cargo build --workspace --bins --locked --quiet)
+	lend "$dir/bin" "$target/debug/bcd" bcd
+	lend "$dir/bin" "$target/debug/bcd-helper" bcd-helper
+	(cd "$top" && cargo test --workspace --test 'host_*' --test 'real_*' --no-run --locked 2>&1) >"$logs/build.log" || { tail -n 40 "$logs/build.log"; die "the tests do not compile"; }
+	while read -r line; do
+		[ "${line:0:1}" = / ] || line=$top/$line
+		lend "$dir/tests" "$line" "$(basename "$line" | sed 's/-[0-9a-f]*$//')"
+	done < <(sed -nE 's,^ *Executable tests/((host|real)_[a-z_/]*)(\.rs)? \((.*)\)$,\4,p' "$logs/build.log")
+	[ -e "$dir/tests/host_is_real" ] || die "cargo named no test of the host: see $logs/build.log"
+	image=$("$top/packaging/guest/build")
+	cp "$image" "$dir/guest/guest.qcow2"
+	cp "$top/packaging/guest/serve" "$top/packaging/guest/certificates" "$dir/guest/"
+	mkdir -p "$dir/packaging"
+	cp -r "$top/packaging/dev" "$dir/packaging/"
+	cp "$here"/inside/* "$dir/"
+}
+
+# disk DIR FILE: an ext4 image of a directory.
+disk() {
+	local mib
+	mib=$(($(du -sm "$1" | cut -f1) * 5 / 4 + 32))
+	mke2fs -q -t ext4 -m 0 -O ^has_journal -L payload -d "$1" "$2" "${mib}M" >/dev/null
+}
+
+# emulator IMAGE OVERLAY PAYLOAD ARGUMENT…: becomes the emulator of a host; needs no KVM, and gives one to what runs inside.
+# The virtual IOMMU and the spare network card are there to pass a PCI device through.
+emulator() {
+	local image=$1 overlay=$2 payload=$3 append=$4
+	shift 4
+	exec nice -n 5 qemu-system-x86_64 -name bcd-test-host -nodefaults -display none -no-reboot \
+		-accel tcg,thread=multi -cpu max -smp 2 -m "${BCD_TEST_HOST_MIB:-3072}" \
+		-machine q35,kernel-irqchip=split -device intel-iommu,intremap=on,caching-mode=on \
+		-kernel "$image/vmlinuz" -initrd "$image/initrd" \
+		-append "root=/dev/vda rw console=ttyS0 intel_iommu=on panic=1 $append" \
+		-drive "file=$overlay,if=none,id=root,format=qcow2,cache=writeback" -device virtio-blk-pci,drive=root \
+		-drive "file=$payload,if=none,id=payload,format=raw,readonly=on" -device virtio-blk-pci,drive=payload \
+		-device virtio-rng-pci -netdev user,id=nowhere,restrict=on -device e1000e,netdev=nowhere "$@"
+}
+
+# fresh IMAGE OVERLAY: a disk over the image's; what is written to it is thrown away with it.
+fresh() { qemu-img create -q -f qcow2 -b "$1/root.img" -F raw "$2"; }
