@@ -214,7 +214,8 @@ pub(crate) fn stopping() {
     tell(&[sd_notify::NotifyState::Stopping]);
 }
 
-fn tell(state: &[sd_notify::NotifyState<'_>]) {
+/// Tells the service manager, where there is one.
+pub(crate) fn tell(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(cause) = sd_notify::notify(false, state) {
         tracing::warn!(%cause, "the service manager cannot be told");
     }

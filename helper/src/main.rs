@@ -41,6 +41,7 @@ mod session;
 mod sys;
 mod trust;
 mod turn;
+mod watchdog;
 mod xmlpty;
 
 use daemon::Clients;

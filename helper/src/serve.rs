@@ -7,6 +7,7 @@
 use crate::audit;
 use crate::pipeline::Helper;
 use crate::session;
+use crate::watchdog::{self, Watchdog};
 use bcd_policy::Peer;
 use bcd_protocol::limits;
 use std::collections::HashMap;
@@ -185,6 +186,7 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
     let start = Instant::now();
     let mut sessions = JoinSet::new();
     let settling = tokio::spawn(Arc::clone(&helper).settle_unfinished());
+    let mut watchdog = Watchdog::of_this_process();
     crate::daemon::ready();
     let mut told = true;
     loop {
@@ -196,6 +198,8 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
             biased;
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            // Before the rest: a flood keeps the rest busy for ever, and is no hang.
+            () = watchdog.due() => watchdog::feed(),
             Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
             accepted = door.accept() => match accepted {
                 Ok(socket) => {
@@ -235,6 +239,11 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
     loop {
         tokio::select! {
             () = &mut ended => tracing::info!("stopped"),
+            // Effects that take their time are no hang either.
+            () = watchdog.due() => {
+                watchdog::feed();
+                continue;
+            }
             // The service manager tells all of a service that has lost its node: that is the first time, not the second.
             _ = terminate.recv() => {
                 if !std::mem::replace(&mut told, true) {

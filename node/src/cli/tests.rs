@@ -1,4 +1,6 @@
 //! What the command line accepts, and what it prints.
+mod man;
+
 use super::apply::{Goal, Look};
 use super::text::{Style, ago, bytes, moment, printable, printable_lines};
 use super::{Cli, Command, doctor, events, plan, status};

@@ -44,7 +44,6 @@ const DESCRIPTORS: &[i64] = &[
 /// Images, disks, seeds, shares by ACL. Which files is Landlock's matter.
 const FILES: &[i64] = &[
     libc::SYS_openat,
-    libc::SYS_openat2,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,

@@ -8,12 +8,12 @@ use crate::image::storage_fault;
 use crate::layout::Layout;
 use bcd_protocol::id::GuestUid;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use posix_acl::{ACLEntry, ACLError, PosixACL, Qualifier};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What a path must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Held {
         let descriptor = match descriptor(layout.root(), path) {
             Ok(descriptor) => descriptor,
             Err(Errno::ENOENT) => return Ok(None),
-            Err(Errno::ELOOP) => return Err(foreign(path, "is reached by a link")),
+            Err(Errno::ELOOP) => return Err(foreign(path, "is reached by a link or by what is no directory")),
             Err(Errno::ENOTDIR) => {
                 let root = layout.root().display();
                 let sentence =
@@ -162,16 +162,20 @@ impl Held {
     }
 }
 
-/// `path` beneath `root` as a descriptor that names it and can do nothing else.
+/// `path` beneath `root` as a descriptor that names it and can do nothing else. One part at a time, and not by `openat2`: the
+/// unit's `RestrictSUIDSGID=` takes that from the node, since no filter sees what it is asked for.
 fn descriptor(root: &Path, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let top = open(root, flags | OFlag::O_DIRECTORY, Mode::empty())?;
-    let beneath = path.strip_prefix(root).map_err(|_| Errno::EXDEV)?;
-    if beneath.as_os_str().is_empty() {
-        return Ok(top);
+    let mut held = open(root, flags | OFlag::O_DIRECTORY, Mode::empty())?;
+    let mut parts = path.strip_prefix(root).map_err(|_| Errno::EXDEV)?.components().peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(name) = part else { return Err(Errno::EXDEV) };
+        let kind = if parts.peek().is_some() { OFlag::O_DIRECTORY } else { OFlag::empty() };
+        let opened = openat(&held, name, flags | kind, Mode::empty());
+        // A link in a directory's place is found to be none.
+        held = opened.map_err(|error| if error == Errno::ENOTDIR { Errno::ELOOP } else { error })?;
     }
-    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    openat2(&top, beneath, OpenHow::new().flags(flags).resolve(resolve))
+    Ok(held)
 }
 
 fn foreign(path: &Path, what: &str) -> Fault {
