@@ -1,7 +1,8 @@
 //! seccomp: the system calls that are left to a process.
 //!
-//! Room: `confine`. Three filters, of which the kernel takes the strictest answer: what only an intruder calls ends the
-//! process, `clone3` is not there, and what is not listed fails with an error of the daemon's choice.
+//! Room: `confine`. A few filters, of which the kernel takes the strictest answer: what only an intruder calls ends the
+//! process, `clone3` is not there, some calls are answered and not made, and what is not listed fails with an error of the
+//! daemon's choice.
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -63,6 +64,10 @@ pub struct Filter<'a> {
     pub allowed: &'a [&'a [i64]],
     /// Calls that are left with some arguments only; none of them is in `allowed`.
     pub only: &'a [(i64, Only<'a>)],
+    /// Calls that are answered as if they had succeeded, and are not made: for programs that ask for what is so already. A
+    /// filter that was set before, such as a service manager's, may refuse them all the same: of equally strict answers
+    /// the kernel takes the newest filter's. None of them is in `allowed`.
+    pub pretended: &'a [i64],
     /// Calls that end the process: nothing of ours makes them.
     pub intruder: &'a [i64],
     /// What any other call fails with, a number of `errno`.
@@ -82,7 +87,7 @@ impl Filter<'_> {
         Ok(())
     }
 
-    fn programs(&self) -> Result<[BpfProgram; 3], SeccompError> {
+    fn programs(&self) -> Result<[BpfProgram; 4], SeccompError> {
         let mut allowed: BTreeMap<_, _> =
             self.allowed.iter().flat_map(|calls| calls.iter()).map(|call| (*call, Vec::new())).collect();
         for (call, only) in self.only {
@@ -92,9 +97,12 @@ impl Filter<'_> {
         // clone3 hides its flags in memory where no filter sees them: the C library falls back to clone.
         let clone3 = [(libc::SYS_clone3, Vec::new())].into();
         allowed.insert(libc::SYS_clone3, Vec::new());
+        let pretended: BTreeMap<_, _> = self.pretended.iter().map(|call| (*call, Vec::new())).collect();
+        allowed.extend(pretended.clone());
         Ok([
             compile(intruder, SeccompAction::Allow, SeccompAction::KillProcess)?,
             compile(clone3, SeccompAction::Allow, errno(libc::ENOSYS))?,
+            compile(pretended, SeccompAction::Allow, errno(0))?,
             compile(allowed, errno(self.otherwise), SeccompAction::Allow)?,
         ])
     }

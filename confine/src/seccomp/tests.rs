@@ -16,6 +16,7 @@ const BASE: &[i64] = &[
     libc::SYS_mprotect,
     libc::SYS_futex,
     libc::SYS_getpid,
+    libc::SYS_geteuid,
     libc::SYS_rt_sigprocmask,
     libc::SYS_madvise,
     libc::SYS_exit,
@@ -31,7 +32,12 @@ fn under(test: &str, only: &[(i64, Only<'_>)], intruder: &[i64], child: fn() -> 
     let name = format!("seccomp::tests::{test}");
     if std::env::var("BCD_UNDER_FILTER").is_ok_and(|asked| asked == name) {
         nix::sys::prctl::set_no_new_privs().unwrap();
-        Filter { allowed: &[BASE], only, intruder, otherwise: libc::ENOTTY }.restrict().unwrap();
+        let pretended = &[libc::SYS_setresuid, libc::SYS_getpgid];
+        // As a service manager's, which is there first.
+        let before =
+            compile([(libc::SYS_getpgid, Vec::new())].into(), SeccompAction::Allow, errno(libc::EPERM)).unwrap();
+        seccompiler::apply_filter(&before).unwrap();
+        Filter { allowed: &[BASE], only, pretended, intruder, otherwise: libc::ENOTTY }.restrict().unwrap();
         std::process::exit(if child() { 0 } else { 1 });
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -100,5 +106,19 @@ fn clone3_is_not_there_so_that_threads_are_made_by_the_call_a_filter_can_read() 
     let threads = (libc::SYS_clone, Only::Bits { argument: 0, mask: 0, bits: 0 });
     let test = "clone3_is_not_there_so_that_threads_are_made_by_the_call_a_filter_can_read";
     let status = under(test, &[threads], &[], || std::thread::spawn(|| true).join().unwrap_or(false));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_pretended_call_is_answered_and_not_made_whatever_an_older_filter_says() {
+    let test = "a_pretended_call_is_answered_and_not_made_whatever_an_older_filter_says";
+    let status = under(test, &[], &[], || {
+        use nix::unistd::{Uid, geteuid, getpgid, setresuid};
+        let (other, before) = (Uid::from_raw(65_533), geteuid());
+        // Made, it would answer this process's group, which is never 0.
+        getpgid(None).is_ok_and(|group| group.as_raw() == 0)
+            && answers(setresuid(other, other, other), None)
+            && geteuid() == before
+    });
     assert!(status.success(), "{status}");
 }

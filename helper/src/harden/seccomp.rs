@@ -193,6 +193,7 @@ const THREAD: u64 = (libc::CLONE_THREAD | libc::CLONE_VM) as u64;
 pub(super) const FILTER: Filter<'static> = Filter {
     allowed: &[DESCRIPTORS, FILES, SOCKETS, PROCESS, OLD_SPELLINGS],
     only: ONLY,
+    pretended: &[],
     intruder: INTRUDER,
     otherwise: libc::EPERM,
 };
