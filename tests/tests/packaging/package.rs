@@ -68,7 +68,7 @@ fn the_helpers_page_says_every_option_that_the_program_says() {
     let (_, usage) = code.split_once("const USAGE: &str = \"").expect("its help");
     let (usage, _) = usage.split_once("\";").expect("its end");
     let options: BTreeSet<&str> = usage
-        .split(|c: char| c.is_whitespace() || c == ',' || c == '[')
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']'))
         .filter(|word| word.starts_with('-') && word.len() > 1)
         .collect();
     assert!(options.len() >= 5, "{options:?}");
