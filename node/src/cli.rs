@@ -72,7 +72,14 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the node in the foreground, as an unprivileged user
-    Node,
+    Node {
+        /// Started as root: start the helper too, over a socket pair, then give up root for good
+        #[arg(long)]
+        standalone: bool,
+        /// What a standalone node becomes once it has given up root
+        #[arg(long, hide = true, conflicts_with = "standalone")]
+        helper_on_stdin: bool,
+    },
     /// Run the root helper in the foreground (runs the program bcd-helper)
     Helper {
         /// Passed on to bcd-helper
@@ -184,7 +191,8 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = cli.global;
     match cli.command {
-        Command::Node => setup::node(&global),
+        Command::Node { standalone: true, .. } => Err(setup::standalone(&global)?),
+        Command::Node { helper_on_stdin, .. } => setup::node(&global, helper_on_stdin),
         Command::Helper { arguments } => Err(setup::exec_helper(&global, &arguments)),
         Command::Status { id, json, watch } => {
             setup::block_on(async { status::run(&global.client()?, id.as_ref(), json, watch).await })

@@ -19,6 +19,7 @@ use crate::layout::Layout;
 use crate::runtime::libvirt_kvm::LibvirtKvm;
 use crate::sandbox;
 use crate::share;
+use crate::standalone;
 use bcd_protocol::config::Config;
 use bcd_protocol::id::InstanceId;
 use futures_util::future::BoxFuture;
@@ -47,15 +48,30 @@ const END_TIME: Duration = Duration::from_secs(3);
 /// Threads that work on files at once; more wait in a queue.
 const FILE_THREADS: usize = 16;
 
+/// Where the node's helper is.
+#[derive(Debug)]
+pub enum HelperAt {
+    /// At the configured socket.
+    Socket,
+    /// At the other end of standard input: this process started it when it was root ([`crate::standalone`]).
+    Stdin,
+}
+
 /// Runs the node until it is told to end. Blocking; starts its own threads, so call it from a process that has none.
 ///
 /// # Errors
 /// `Denied` as root or with a capability, `Unavailable` when `data_dir` is not there, not its own, or another node's;
 /// `InvalidSpec` for a configuration or a kept document that cannot be read; `Unsupported` when the host cannot share
-/// files by ACL, or when the whole sandbox is required and cannot be had.
-pub fn run(configuration: &Path) -> Result<(), Fault> {
+/// files by ACL, or when the whole sandbox is required and cannot be had. A standalone node ends with `Unavailable` when its
+/// helper does.
+pub fn run(configuration: &Path, helper: HelperAt) -> Result<(), Fault> {
     let config = read_config(configuration)?;
     identity::check()?;
+    let pair = match helper {
+        HelperAt::Socket => None,
+        HelperAt::Stdin => Some(standalone::take_pair()?),
+    };
+    let standalone = pair.is_some();
     identity::raise_descriptor_limit()?;
     let layout = Layout::new(config.data_dir.as_path());
     let _lock = identity::lock(&layout)?;
@@ -68,14 +84,17 @@ pub fn run(configuration: &Path) -> Result<(), Fault> {
         .enable_all()
         .build()
         .map_err(|e| Fault::because(FaultKind::Internal, "the node's threads cannot be started", e))?;
-    let outcome = runtime.block_on(serve(config, layout));
+    let outcome = runtime.block_on(serve(config, layout, pair));
     // What is still being written to a file then is what a crash would leave: the next start takes it up.
     runtime.shutdown_timeout(END_TIME);
+    if standalone {
+        standalone::wait_for_helper();
+    }
     outcome
 }
 
 /// Reads the configuration. Who may write it is checked by the helper, which enforces what it says.
-fn read_config(path: &Path) -> Result<Config, Fault> {
+pub(crate) fn read_config(path: &Path) -> Result<Config, Fault> {
     let text = std::fs::read_to_string(path).map_err(|e| {
         if e.kind() == std::io::ErrorKind::NotFound {
             let sentence = format!(
@@ -90,14 +109,18 @@ fn read_config(path: &Path) -> Result<Config, Fault> {
     Config::parse(&text).map_err(|e| Fault::new(FaultKind::InvalidSpec, format!("{}:{e}", path.display())))
 }
 
-async fn serve(config: Config, layout: Layout) -> Result<(), Fault> {
+async fn serve(config: Config, layout: Layout, pair: Option<OwnedFd>) -> Result<(), Fault> {
     let ended = |e| Fault::because(FaultKind::Internal, "signals cannot be waited for", e);
     let mut terminate = signal(SignalKind::terminate()).map_err(ended)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ended)?;
     share::prepare(&layout)?;
     let kept = converge::load(&layout)?;
     let is_kept = kept.is_some();
-    let node = start(&config, layout.clone(), kept)?;
+    let helper = match pair {
+        None => Helper::connect(config.helper.socket.as_path(), ROOT),
+        Some(pair) => Helper::over(pair),
+    };
+    let node = start(&config, helper.clone(), layout.clone(), kept)?;
     let listener = Listener::bind(config.node.api.as_path())?;
     let api = Api::new(Arc::new(node.clone()));
     let api = tokio::spawn(listener.serve(api, Admission::of_this_process()));
@@ -107,22 +130,31 @@ async fn serve(config: Config, layout: Layout) -> Result<(), Fault> {
     });
     info!(version = env!("CARGO_PKG_VERSION"), api = %config.node.api, "node is up");
     let watchdog = notify::ready(node.converger().clone());
-    tokio::select! {
-        _ = terminate.recv() => info!("told to end by SIGTERM"),
-        _ = interrupt.recv() => info!("told to end by SIGINT"),
-    }
+    let outcome = tokio::select! {
+        _ = terminate.recv() => { info!("told to end by SIGTERM"); Ok(()) }
+        _ = interrupt.recv() => { info!("told to end by SIGINT"); Ok(()) }
+        reason = helper.lost() => {
+            let sentence = format!("{reason}; a standalone node ends with its helper: start it again, which starts both");
+            Err(Fault::new(FaultKind::Unavailable, sentence))
+        }
+    };
     notify::stopping();
     for task in [Some(api), file, watchdog].into_iter().flatten() {
         task.abort();
     }
     node.converger().stop().await;
+    helper.hang_up();
     info!("node ends; guests go on");
-    Ok(())
+    outcome
 }
 
 /// Puts the node's parts together and starts to converge.
-fn start(config: &Config, layout: Layout, kept: Option<crate::spec::NodeSpec>) -> Result<service::Node, Fault> {
-    let helper = Helper::connect(config.helper.socket.as_path(), ROOT);
+fn start(
+    config: &Config,
+    helper: Helper,
+    layout: Layout,
+    kept: Option<crate::spec::NodeSpec>,
+) -> Result<service::Node, Fault> {
     let runtime = Arc::new(LibvirtKvm::start(&config.libvirt.uri)?);
     let events = EventLog::default();
     let parts = Parts {

@@ -7,6 +7,8 @@
 //! ```text
 //! Down ── connect, peer is root, Hello ──> Up ── end of file, malformed reply ──> Down (backoff 50 ms .. 1 s)
 //! ```
+//!
+//! A standalone node made its one connection before it began: then Down is for ever, and [`Helper::lost`] tells.
 use crate::fault::{Fault, FaultKind};
 use bcd_protocol::definition::Definition;
 use bcd_protocol::id::InstanceId;
@@ -16,7 +18,7 @@ use bcd_protocol::request::{Request, Verb};
 use bcd_protocol::size::DiskBytes;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -24,7 +26,7 @@ mod link;
 #[cfg(test)]
 mod tests;
 
-use link::{Answer, Link};
+use link::{Answer, Link, Origin};
 
 /// Longest time a request may take before its caller is told `Timeout`. Above what libvirt itself allows QEMU for a
 /// start (30 s for the monitor socket) and for a define that probes the emulator anew.
@@ -87,9 +89,31 @@ impl Helper {
     }
 
     fn connect_with_patience(socket: &Path, helper_uid: u32, patience: Duration) -> Self {
-        let link = Arc::new(Link::new(PathBuf::from(socket), helper_uid, patience));
+        Self::keep(Origin::Path { path: PathBuf::from(socket), helper_uid }, patience)
+    }
+
+    /// Talks to the helper at the other end of a pair that this process made. It cannot be connected again.
+    ///
+    /// Must be called within a tokio runtime. Never fails: what is wrong with the pair is told by [`Helper::lost`].
+    #[must_use]
+    pub fn over(pair: OwnedFd) -> Self {
+        Self::keep(Origin::Pair(Mutex::new(Some(pair))), REQUEST_TIME)
+    }
+
+    fn keep(origin: Origin, patience: Duration) -> Self {
+        let link = Arc::new(Link::new(origin, patience));
         let keeper = tokio::spawn(link::keep(Arc::clone(&link)));
         Self { link, _keeper: Arc::new(Keeper(keeper.abort_handle())) }
+    }
+
+    /// Ends with the reason once the helper can never be asked again; never ends where it can be connected to anew.
+    pub async fn lost(&self) -> Arc<str> {
+        self.link.lost().await
+    }
+
+    /// Ends the connection now, whoever else has a handle. A helper that this node started ends with it.
+    pub fn hang_up(&self) {
+        self.link.hang_up();
     }
 
     /// Whether the helper can be asked, with every change from now on.

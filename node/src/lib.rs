@@ -1,7 +1,8 @@
 //! The unprivileged daemon of bcd and its command line.
 //!
 //! Room: `node`. It observes (read-only), plans (a pure function), and acts thinly: on its own files by itself, on
-//! everything else by asking the helper. Nothing here runs with a capability.
+//! everything else by asking the helper. Nothing here runs with a capability but `standalone`, which starts the helper and gives
+//! up root before any other part begins.
 
 pub mod api;
 pub mod cli;
@@ -23,4 +24,5 @@ pub mod secret;
 pub mod seed;
 pub mod share;
 pub mod spec;
+pub mod standalone;
 pub mod status;

@@ -120,6 +120,18 @@ fn spawn(place: &Place, name: &'static str, mut command: Command) -> Daemon {
     Daemon { child, log, name }
 }
 
+/// A command that runs `program` by way of `prefix`, such as a tracer; of `program` alone when that is empty.
+fn under(prefix: &[String], program: PathBuf) -> Command {
+    match prefix {
+        [] => Command::new(program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    }
+}
+
 /// Starts the helper without waiting for it, with environment variables.
 ///
 /// # Panics
@@ -131,13 +143,33 @@ pub fn spawn_helper(place: &Place, env: &[(&str, &str)]) -> Daemon {
     spawn(place, "helper", command)
 }
 
+/// Starts the helper by way of another program, without waiting for it.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn spawn_helper_under(place: &Place, prefix: &[String]) -> Daemon {
+    let mut command = under(prefix, bin("bcd-helper"));
+    command.arg("--config").arg(place.config());
+    spawn(place, "helper", command)
+}
+
 /// Starts the helper and waits until it answers.
 ///
 /// # Panics
 /// When it does not.
 #[must_use]
 pub fn helper(place: &Place) -> Daemon {
-    let mut daemon = spawn_helper(place, &[]);
+    helper_under(place, &[])
+}
+
+/// Starts the helper by way of another program and waits until it answers.
+///
+/// # Panics
+/// When it does not.
+#[must_use]
+pub fn helper_under(place: &Place, prefix: &[String]) -> Daemon {
+    let mut daemon = spawn_helper_under(place, prefix);
     wait_for("the helper's socket", 30, || {
         assert!(daemon.is_alive(), "the helper ended:\n{}", daemon.log());
         Wire::connect_as(&place.helper_socket(), place.node_uid().as_raw(), place.node_gid().as_raw()).is_ok()
@@ -151,7 +183,16 @@ pub fn helper(place: &Place) -> Daemon {
 /// When it cannot be started.
 #[must_use]
 pub fn spawn_node(place: &Place) -> Daemon {
-    let mut command = Command::new("setpriv");
+    spawn_node_under(place, &[])
+}
+
+/// Starts the node so by way of another program, which root runs, without waiting for it.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn spawn_node_under(place: &Place, prefix: &[String]) -> Daemon {
+    let mut command = under(prefix, PathBuf::from("setpriv"));
     command
         .args(["--reuid", &place.node_uid().to_string(), "--regid", &place.node_gid().to_string(), "--clear-groups"])
         .args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"])
@@ -168,8 +209,43 @@ pub fn spawn_node(place: &Place) -> Daemon {
 /// When it does not come.
 #[must_use]
 pub fn node(place: &Place) -> Daemon {
-    let mut daemon = spawn_node(place);
-    wait_for("the node's socket", 30, || {
+    node_under(place, &[])
+}
+
+/// Starts the node by way of another program and waits for its API's socket.
+///
+/// # Panics
+/// When it does not come.
+#[must_use]
+pub fn node_under(place: &Place, prefix: &[String]) -> Daemon {
+    let mut daemon = spawn_node_under(place, prefix);
+    wait_for("the node's socket", 60, || {
+        assert!(daemon.is_alive(), "the node ended:\n{}", daemon.log());
+        std::os::unix::net::UnixStream::connect(place.node_socket()).is_ok()
+    });
+    daemon
+}
+
+/// Starts a standalone node as root, without waiting for it.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn spawn_standalone(place: &Place, env: &[(&str, &str)]) -> Daemon {
+    let mut command = Command::new(bin("bcd"));
+    command.arg("--config").arg(place.config()).args(["node", "--standalone"]).envs(env.iter().copied());
+    command.process_group(0);
+    spawn(place, "standalone", command)
+}
+
+/// Starts a standalone node and waits for its API's socket.
+///
+/// # Panics
+/// When it does not come.
+#[must_use]
+pub fn standalone(place: &Place) -> Daemon {
+    let mut daemon = spawn_standalone(place, &[]);
+    wait_for("the standalone node's socket", 30, || {
         assert!(daemon.is_alive(), "the node ended:\n{}", daemon.log());
         std::os::unix::net::UnixStream::connect(place.node_socket()).is_ok()
     });

@@ -7,6 +7,7 @@ use crate::guest;
 use crate::images::ImageServer;
 pub use crate::operator::{Operator, Wish};
 use crate::place::Place;
+use crate::wire::Wire;
 use std::fs;
 use std::ops::Deref;
 
@@ -41,6 +42,17 @@ impl Pair {
     /// When a part does not come up.
     #[must_use]
     pub fn start(name: &str, instances: &[&str], helper_keys: &str) -> Option<Self> {
+        let mut pair = Self::prepare(name, instances, helper_keys)?;
+        pair.start_services();
+        Some(pair)
+    }
+
+    /// Everything but the daemons.
+    ///
+    /// # Panics
+    /// When a part cannot be made.
+    #[must_use]
+    pub fn prepare(name: &str, instances: &[&str], helper_keys: &str) -> Option<Self> {
         let image = guest::image(name)?;
         let place = Place::new(name);
         let served = place.root().join("served");
@@ -52,8 +64,33 @@ impl Pair {
         let operator =
             Operator::new(&bin("bcd"), &place.config(), place.root(), &image, images.url("guest.qcow2"), 120);
         let cleaner = Cleaner { instances: instances.iter().map(ToString::to_string).collect() };
-        let helper = Some(daemons::helper(&place));
-        let node = Some(daemons::node(&place));
-        Some(Self { helper, node, images, operator, _cleaner: cleaner, place })
+        Some(Self { helper: None, node: None, images, operator, _cleaner: cleaner, place })
+    }
+
+    /// Starts helper and node each by itself, as their units do.
+    ///
+    /// # Panics
+    /// When one does not come up.
+    pub fn start_services(&mut self) {
+        self.helper = Some(daemons::helper(&self.place));
+        self.node = Some(daemons::node(&self.place));
+    }
+
+    /// Starts the node alone, as root, which starts its helper.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start_standalone(&mut self) {
+        self.node = Some(daemons::standalone(&self.place));
+    }
+
+    /// A greeted connection to the helper's socket, as the node's user.
+    ///
+    /// # Panics
+    /// When it is refused.
+    #[must_use]
+    pub fn wire(&self) -> Wire {
+        let (uid, gid) = (self.place.node_uid().as_raw(), self.place.node_gid().as_raw());
+        Wire::connect_as(&self.place.helper_socket(), uid, gid).expect("connect").greeted()
     }
 }

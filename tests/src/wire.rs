@@ -53,10 +53,18 @@ impl Wire {
     /// # Errors
     /// The kernel's.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        let wire = Self::over(socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?)?;
+        connect(wire.fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+        Ok(wire)
+    }
+
+    /// Speaks over a socket that is there already, such as one end of a pair.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn over(fd: OwnedFd) -> io::Result<Self> {
         setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::new(DEADLINE, 0))?;
         setsockopt(&fd, sockopt::SendTimeout, &TimeVal::new(DEADLINE, 0))?;
-        connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
         Ok(Self { fd, next: 1 })
     }
 

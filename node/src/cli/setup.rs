@@ -6,6 +6,7 @@ use super::failure::{Failure, USAGE};
 use super::text::{Style, print, print_json};
 use crate::api::service::Document;
 use crate::client::Client;
+use crate::daemon::HelperAt;
 use crate::daemon::log::OneLine;
 use crate::spec::Format;
 use crate::spec::parse::DOCUMENT_BYTES;
@@ -79,7 +80,20 @@ pub(super) fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>)
 }
 
 /// Runs the node until it is told to end.
-pub(super) fn node(global: &Global) -> Result<ExitCode, Failure> {
+pub(super) fn node(global: &Global, helper_on_stdin: bool) -> Result<ExitCode, Failure> {
+    start_log()?;
+    let helper = if helper_on_stdin { HelperAt::Stdin } else { HelperAt::Socket };
+    crate::daemon::run(&global.config, helper)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the helper, gives up root and becomes the node. Returns only when that fails.
+pub(super) fn standalone(global: &Global) -> Result<Failure, Failure> {
+    start_log()?;
+    Ok(crate::standalone::launch(&global.config, beside_this("bcd-helper")).into())
+}
+
+fn start_log() -> Result<(), Failure> {
     let filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::INFO.into())
         .with_env_var("BCD_LOG")
@@ -87,8 +101,7 @@ pub(super) fn node(global: &Global) -> Result<ExitCode, Failure> {
         .map_err(|e| Failure::because("BCD_LOG is not usable", &e).code(USAGE))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(OneLine(io::stderr));
     log.with_ansi(false).init();
-    crate::daemon::run(&global.config)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Tells what this host can run.

@@ -28,7 +28,8 @@ fn judge(status: &str) -> Result<(), Fault> {
         return Err(Fault::new(
             FaultKind::Denied,
             "bcd node does not run as root: start it as the configured node_user (the unit does; by hand: \
-             setpriv --reuid bcd --regid bcd --init-groups --inh-caps=-all bcd node)",
+             setpriv --reuid bcd --regid bcd --init-groups --inh-caps=-all bcd node), or with --standalone, which starts \
+             its helper and gives up root",
         ));
     }
     for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {

@@ -2,7 +2,7 @@
 //!
 //! Room: `node`. Callers send by themselves; one task reads. A request's slot and its share of the in-flight bound are
 //! held until its reply comes or the connection ends, also when its caller has stopped waiting: the helper works on it
-//! all the same.
+//! all the same. A pair is one connection, and there is none after it.
 use super::Reach;
 use crate::fault::{Fault, FaultKind, chain};
 use bcd_protocol::PROTOCOL_VERSION;
@@ -10,6 +10,7 @@ use bcd_protocol::codec;
 use bcd_protocol::limits;
 use bcd_protocol::reply::{Reply, ReplyMessage};
 use bcd_protocol::request::{Request, RequestId, RequestMessage};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -34,6 +35,24 @@ const OVERDUE_MOST: usize = limits::IN_FLIGHT / 2;
 /// by the count.
 const CONTROL_WORDS: usize = 16;
 
+/// How long the helper at the other end of a pair may take for its first answer: it starts at the same time as the node, and
+/// may have to wait for the one before it.
+const PAIR_HANDSHAKE: Duration = Duration::from_secs(60);
+
+/// Where the helper is.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// It listens at a path, and must run as this uid.
+    Path {
+        /// Its socket.
+        path: PathBuf,
+        /// Its uid.
+        helper_uid: u32,
+    },
+    /// At the other end of this socket, until that is taken.
+    Pair(Mutex<Option<OwnedFd>>),
+}
+
 /// A reply and what travelled with it.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -48,8 +67,10 @@ enum LinkError {
     Connect { path: String, source: io::Error },
     #[error("the helper's socket {path} belongs to uid {found}, not {wanted}: something else listens there")]
     Peer { path: String, found: u32, wanted: u32 },
-    #[error("the helper took longer than {} s for its handshake", limits::HANDSHAKE_SECONDS)]
-    Slow,
+    #[error("the socket pair to the helper was not made by this process: start bcd node --standalone as root")]
+    Foreign,
+    #[error("the helper took longer than {} s for its handshake", .0.as_secs())]
+    Slow(Duration),
     #[error("the helper refused the handshake: {0}")]
     Refused(String),
     #[error("the helper speaks protocol {found}, this bcd {PROTOCOL_VERSION}: install both from one package")]
@@ -64,11 +85,11 @@ enum LinkError {
 
 /// The shared state of all handles.
 pub(super) struct Link {
-    path: PathBuf,
-    helper_uid: u32,
+    origin: Origin,
     patience: Duration,
     reach: watch::Sender<Reach>,
     current: Mutex<Option<Arc<Connection>>>,
+    lost: watch::Sender<Option<Arc<str>>>,
 }
 
 /// One welcomed connection.
@@ -93,7 +114,10 @@ struct Waiting {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("path", &self.path).field("reach", &*self.reach.borrow()).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("origin", &self.origin)
+            .field("reach", &*self.reach.borrow())
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,10 +127,59 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    pub(super) fn new(path: PathBuf, helper_uid: u32, patience: Duration) -> Self {
+    pub(super) fn new(origin: Origin, patience: Duration) -> Self {
         let reason = Arc::from("the helper has not answered yet");
         let reach = watch::Sender::new(Reach::Down { reason });
-        Self { path, helper_uid, patience, reach, current: Mutex::new(None) }
+        Self { origin, patience, reach, current: Mutex::new(None), lost: watch::Sender::new(None) }
+    }
+
+    /// Ends once no connection can come any more, with the reason.
+    pub(super) async fn lost(&self) -> Arc<str> {
+        let mut lost = self.lost.subscribe();
+        match lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone()) {
+            Some(reason) => reason,
+            // The sender lives as long as `self`.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Longest time of the greeting.
+    fn handshake(&self) -> Duration {
+        match self.origin {
+            Origin::Path { .. } => Duration::from_secs(limits::HANDSHAKE_SECONDS),
+            Origin::Pair(_) => PAIR_HANDSHAKE,
+        }
+    }
+
+    /// A connected socket whose other end is the helper's.
+    async fn connect(&self) -> Result<UnixSeqpacket, LinkError> {
+        match &self.origin {
+            Origin::Path { path, helper_uid } => {
+                let shown = || path.display().to_string();
+                let socket = UnixSeqpacket::connect(path)
+                    .await
+                    .map_err(|source| LinkError::Connect { path: shown(), source })?;
+                let found = socket.peer_cred().map_err(LinkError::Io)?.uid();
+                if found != *helper_uid {
+                    return Err(LinkError::Peer { path: shown(), found, wanted: *helper_uid });
+                }
+                Ok(socket)
+            }
+            Origin::Pair(pair) => {
+                let pair = lock(pair).take().ok_or(LinkError::Closed)?;
+                // It came as standard input, which nobody expects to be anything but blocking.
+                let flags = fcntl(&pair, FcntlArg::F_GETFL).map_err(|e| LinkError::Io(e.into()))?;
+                let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
+                fcntl(&pair, FcntlArg::F_SETFL(flags)).map_err(|e| LinkError::Io(e.into()))?;
+                let socket = UnixSeqpacket::try_from(pair).map_err(LinkError::Io)?;
+                // Of a pair the kernel tells who made it: this process, before it became what it is now.
+                let maker = socket.peer_cred().map_err(LinkError::Io)?.pid();
+                if maker.and_then(|pid| u32::try_from(pid).ok()) != Some(std::process::id()) {
+                    return Err(LinkError::Foreign);
+                }
+                Ok(socket)
+            }
+        }
     }
 
     /// Longest time that a request may take.
@@ -124,6 +197,18 @@ impl Link {
             if let Err(error) = connection.socket.shutdown(Shutdown::Both) {
                 debug!(%error, "the connection was gone already");
             }
+        }
+    }
+
+    /// Ends the connection, or the pair before it was one, whoever still holds this link.
+    pub(super) fn hang_up(&self) {
+        if let Origin::Pair(pair) = &self.origin {
+            drop(lock(pair).take());
+        }
+        if let Some(connection) = lock(&self.current).take()
+            && let Err(error) = connection.socket.shutdown(Shutdown::Both)
+        {
+            debug!(%error, "the connection was gone already");
         }
     }
 
@@ -177,15 +262,8 @@ impl Link {
     }
 
     async fn open(&self) -> Result<(Connection, Arc<str>), LinkError> {
-        let path = || self.path.display().to_string();
         let greeting = async {
-            let socket = UnixSeqpacket::connect(&self.path)
-                .await
-                .map_err(|source| LinkError::Connect { path: path(), source })?;
-            let found = socket.peer_cred().map_err(LinkError::Io)?.uid();
-            if found != self.helper_uid {
-                return Err(LinkError::Peer { path: path(), found, wanted: self.helper_uid });
-            }
+            let socket = self.connect().await?;
             let hello = RequestMessage { id: RequestId(0), request: Request::Hello { version: PROTOCOL_VERSION } };
             let datagram = codec::encode(&hello).map_err(|e| LinkError::Malformed(e.to_string()))?;
             socket.send(&datagram).await.map_err(LinkError::Io)?;
@@ -212,9 +290,8 @@ impl Link {
                 ) => Err(LinkError::Malformed("the handshake's reply is none to a hello".to_owned())),
             }
         };
-        tokio::time::timeout(Duration::from_secs(limits::HANDSHAKE_SECONDS), greeting)
-            .await
-            .map_err(|_| LinkError::Slow)?
+        let patience = self.handshake();
+        tokio::time::timeout(patience, greeting).await.map_err(|_| LinkError::Slow(patience))?
     }
 }
 
@@ -300,7 +377,7 @@ async fn receive(socket: &UnixSeqpacket, buffer: &mut [u8]) -> Result<(ReplyMess
 #[repr(align(8))]
 struct Control([u8; CONTROL_WORDS * 8]);
 
-/// Connects, reads until the connection ends, and begins again, until aborted.
+/// Connects, reads until the connection ends, and begins again, until aborted; over a pair once only.
 pub(super) async fn keep(link: Arc<Link>) {
     let mut wait = BACKOFF_LEAST;
     let mut number = 0u64;
@@ -328,6 +405,10 @@ pub(super) async fn keep(link: Arc<Link>) {
                 }
                 link.set_down(&reason);
             }
+        }
+        if let (Origin::Pair(_), Reach::Down { reason }) = (&link.origin, &*link.reach.borrow()) {
+            link.lost.send_replace(Some(Arc::clone(reason)));
+            return;
         }
         tokio::time::sleep(wait).await;
         wait = wait.saturating_mul(2).min(BACKOFF_MOST);

@@ -423,3 +423,55 @@ async fn requests_that_are_never_answered_do_not_use_the_connection_up() {
     assert!(answer.expect("resumed"));
     drop(stuck);
 }
+
+/// The node's end of a pair, and the helper's.
+fn socket_pair() -> (OwnedFd, Peer) {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).expect("a pair");
+    // Each end has its own mode; the node's stays as it comes.
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(&theirs, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("non-blocking");
+    (ours, Peer(UnixSeqpacket::try_from(theirs).expect("a socket")))
+}
+
+#[tokio::test]
+async fn a_pair_is_one_connection_and_its_end_is_told_once_and_for_all() {
+    let (ours, peer) = socket_pair();
+    let helper = Helper::over(ours);
+    let hello = peer.next().await;
+    peer.reply(hello.id, welcome(bcd_protocol::PROTOCOL_VERSION)).await;
+    helper.wait_until_up(PATIENCE).await.expect("up");
+    let asking = {
+        let helper = helper.clone();
+        tokio::spawn(async move { helper.start(&id("a"), false).await })
+    };
+    let request = peer.next().await;
+    peer.reply(request.id, Reply::Done { changed: true }).await;
+    assert!(asking.await.expect("a task").expect("started"));
+
+    assert!(tokio::time::timeout(Duration::from_millis(50), helper.lost()).await.is_err(), "it is not lost yet");
+    drop(peer);
+    let reason = tokio::time::timeout(PATIENCE, helper.lost()).await.expect("lost");
+    assert!(reason.contains("closed the connection"), "{reason}");
+    assert_eq!(helper.start(&id("a"), false).await.expect_err("gone").kind(), FaultKind::Unavailable);
+}
+
+#[tokio::test]
+async fn hanging_up_is_seen_at_the_other_end_though_handles_are_left() {
+    let (ours, peer) = socket_pair();
+    let helper = Helper::over(ours);
+    let hello = peer.next().await;
+    peer.reply(hello.id, welcome(bcd_protocol::PROTOCOL_VERSION)).await;
+    helper.wait_until_up(PATIENCE).await.expect("up");
+    let kept = helper.clone();
+    helper.hang_up();
+    assert!(peer.is_closed().await);
+    drop(kept);
+
+    // Nor does one that was never begun keep the other end waiting.
+    let (ours, peer) = socket_pair();
+    let helper = Helper::over(ours);
+    helper.hang_up();
+    assert!(peer.is_closed().await);
+}

@@ -1,0 +1,311 @@
+//! `bcd node --standalone`: root is given up for good, guests and records are those of the two services, and neither half
+//! outlives the other.
+use bcd_protocol::request::Request;
+use bcd_tests::daemons::{self, Daemon, bin, wait_for};
+use bcd_tests::domains;
+use bcd_tests::pair::{Pair, Wish};
+use bcd_tests::place::Place;
+use bcd_tests::wire::Wire;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn status(pid: Pid) -> HashMap<String, String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+        .collect()
+}
+
+fn is_helper(pid: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "bcd-helper")
+}
+
+/// The helper that a standalone node started: its one child of that name.
+fn helper_of(node: Pid) -> Pid {
+    let mut found = Vec::new();
+    wait_for("the standalone node's helper", 10, || {
+        found = fs::read_dir("/proc")
+            .expect("processes")
+            .flatten()
+            .filter_map(|entry| Some(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)))
+            .filter(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/status"))
+                    .is_ok_and(|text| text.lines().any(|line| line == format!("PPid:\t{node}")))
+            })
+            .filter(|pid| is_helper(*pid))
+            .collect();
+        !found.is_empty()
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0]
+}
+
+fn input_of(pid: Pid) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/fd/0")).expect("standard input")
+}
+
+/// Waits until a node, however started, has its helper.
+fn wait_for_helper(daemon: &Daemon) {
+    wait_for("the helper's answer", 60, || daemon.log().contains("helper connected"));
+}
+
+#[test]
+fn a_standalone_node_has_nothing_of_root_left_and_its_helper_all_it_needs() {
+    if !bcd_tests::real("a_standalone_node_has_nothing_of_root_left_and_its_helper_all_it_needs") {
+        return;
+    }
+    let place = Place::new("left");
+    let mut daemon = daemons::spawn_standalone(&place, &[("SECRET_OF_ROOT", "in-the-environment"), ("HOME", "/root")]);
+    wait_for("its helper", 60, || {
+        assert!(daemon.is_alive(), "it ended:\n{}", daemon.log());
+        daemon.log().contains("helper connected")
+    });
+    let (node, helper) = (daemon.pid(), helper_of(daemon.pid()));
+
+    let (uid, gid) = (place.node_uid().to_string(), place.node_gid().to_string());
+    let of_node = status(node);
+    assert_eq!(of_node["Name"], "bcd");
+    assert_eq!(of_node["Uid"], [&*uid; 4].join(" "));
+    assert_eq!(of_node["Gid"], [&*gid; 4].join(" "));
+    let groups: Vec<_> = of_node["Groups"].split(' ').filter(|group| !group.is_empty()).collect();
+    assert!(!groups.contains(&"0"), "{groups:?}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(of_node[set], "0000000000000000", "{set}");
+    }
+    assert_eq!(of_node["NoNewPrivs"], "1");
+    assert_eq!(of_node["Seccomp"], "2");
+
+    let of_helper = status(helper);
+    assert_eq!(of_helper["Uid"], "0 0 0 0");
+    assert_eq!(of_helper["CapEff"], "0000000000000000");
+    assert_eq!(of_helper["Seccomp"], "2");
+    // The pair is held once at each end, and has no name.
+    assert_eq!(input_of(node), Path::new("/dev/null"));
+    assert_eq!(input_of(helper), Path::new("/dev/null"));
+    assert!(!place.helper_socket().exists(), "the helper listens too");
+
+    let environment = fs::read(format!("/proc/{node}/environ")).expect("environment");
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(!environment.contains("SECRET_OF_ROOT") && !environment.contains("HOME=/root"), "{environment}");
+    let environment = fs::read(format!("/proc/{helper}/environ")).expect("environment");
+    assert!(!String::from_utf8_lossy(&environment).contains("SECRET_OF_ROOT"));
+    // What the kernel says of the peer is what the helper writes down.
+    assert!(daemon.log().contains(&format!("peer_uid={uid} peer_pid={node}")), "{}", daemon.log());
+
+    daemon.stop();
+    assert!(!is_helper(helper), "the helper outlives a node that ended in order");
+}
+
+#[test]
+fn root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read() {
+    if !bcd_tests::real("root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read") {
+        return;
+    }
+    let place = Place::new("order");
+    let spec = place.root().join("spec.toml");
+    fs::write(&spec, "").expect("a document");
+    let text = fs::read_to_string(place.config()).expect("configuration");
+    let with_spec = text.replace("[node]\n", &format!("[node]\nspec = \"{}\"\n", spec.display()));
+    place.configure_whole(&with_spec);
+    let traces = place.root().join("traces");
+    fs::create_dir(&traces).expect("make a directory");
+    let calls = "trace=setgroups,setresgid,setresuid,setreuid,setregid,socketpair,execve,openat,prctl,sendto,sendmsg";
+    let child = Command::new("strace")
+        // A file for each thread: what one of them does is never interrupted by another's line.
+        .args(["-ff", "-s", "200", "-o"])
+        .arg(traces.join("of"))
+        .args(["-e", calls])
+        .arg(bin("bcd"))
+        .arg("--config")
+        .arg(place.config())
+        .args(["node", "--standalone"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: strace is not installed");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let spec_read = format!("\"{}\"", spec.display());
+    let lines = || -> HashMap<i32, String> {
+        fs::read_dir(&traces)
+            .expect("traces")
+            .flatten()
+            .filter_map(|entry| {
+                let pid = entry.path().extension()?.to_str()?.parse().ok()?;
+                Some((pid, fs::read_to_string(entry.path()).ok()?))
+            })
+            .collect()
+    };
+    wait_for("the document's reading", 90, || lines().values().any(|text| text.contains(&spec_read)));
+    let executed = "execve(\"/proc/self/exe\"";
+    let node = *lines().iter().find(|(_, text)| text.contains(executed)).expect("the node's trace").0;
+    kill(Pid::from_raw(node), Signal::SIGTERM).expect("signal");
+    child.wait().expect("strace");
+
+    let all = lines();
+    let own: Vec<&str> = all[&node].lines().collect();
+    let (uid, gid) = (place.node_uid(), place.node_gid());
+    let mut at = 0;
+    for wanted in [
+        format!("setresuid(-1, {uid}, -1) = 0"),
+        "socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC, 0,".to_owned(),
+        "setresuid(-1, 0, -1) = 0".to_owned(),
+        "prctl(PR_CAPBSET_DROP, CAP_CHOWN".to_owned(),
+        "setgroups(".to_owned(),
+        format!("setresgid({gid}, {gid}, {gid}) = 0"),
+        format!("setresuid({uid}, {uid}, {uid}) = 0"),
+        "prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) = 0".to_owned(),
+        "setresuid(0, 0, 0) = -1 EPERM".to_owned(),
+        "setresgid(0, 0, 0) = -1 EPERM".to_owned(),
+        "execve(\"/proc/self/exe\"".to_owned(),
+    ] {
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let found = own[at..].iter().position(|line| squeezed(line).starts_with(&wanted));
+        at += found.unwrap_or_else(|| {
+            let asked: Vec<_> = own.iter().filter(|line| !line.starts_with("openat")).copied().collect();
+            panic!("no {wanted} after line {at} of\n{}", asked.join("\n"))
+        }) + 1;
+    }
+    let executed = own.iter().position(|line| line.starts_with(executed)).expect("executed");
+    let before = &own[..executed];
+    // Threads of the node read it later; the helper never does.
+    assert!(!before.iter().any(|line| line.contains(&spec_read)), "the document was read as root");
+    let helper = all.values().find(|text| text.contains("--connection-on-stdin")).expect("the helper's trace");
+    assert!(!helper.contains(&spec_read), "the helper read the document");
+    // Root says nothing over the pair.
+    assert!(!before.iter().any(|line| line.starts_with("send")), "something was sent before root was given up");
+    let again = own[executed..].iter().filter(|line| line.starts_with("setres") || line.starts_with("setre"));
+    assert_eq!(again.filter(|line| line.ends_with("= 0")).count(), 0, "ids are changed after root was given up");
+}
+
+#[test]
+fn a_guest_goes_over_from_one_way_of_running_to_the_other_and_outlives_every_end() {
+    if !bcd_tests::real("a_guest_goes_over_from_one_way_of_running_to_the_other_and_outlives_every_end") {
+        return;
+    }
+    let Some(mut pair) = Pair::prepare("alone", &["alone"], "") else { return };
+    pair.start_standalone();
+    pair.apply(&[Wish::running("alone")], &[]);
+    let _ = pair.up_line("alone");
+    let qemu = domains::qemu_pid("alone").expect("it runs");
+
+    // kill -9 of the node ends its helper, and nothing else.
+    let node = pair.node.take().expect("runs");
+    let helper = helper_of(node.pid());
+    node.kill();
+    wait_for("the helper's end", 20, || !is_helper(helper));
+    assert_eq!(domains::qemu_pid("alone"), Some(qemu));
+
+    // A second start finds the guest.
+    pair.start_standalone();
+    pair.wait_state("alone", "running", 60);
+    assert_eq!(domains::qemu_pid("alone"), Some(qemu));
+    pair.apply(&[Wish { id: "alone", state: "paused", more: String::new() }], &[]);
+    pair.wait_state("alone", "paused", 60);
+
+    // So do the two services, and they can go on with it.
+    pair.node.take().expect("runs").stop();
+    pair.start_services();
+    pair.wait_state("alone", "paused", 60);
+    pair.apply(&[Wish::running("alone")], &[]);
+    pair.wait_state("alone", "running", 60);
+    assert_eq!(domains::qemu_pid("alone"), Some(qemu));
+
+    // And back, to the end of it.
+    pair.node.take().expect("runs").stop();
+    pair.helper.take().expect("runs").stop();
+    pair.start_standalone();
+    pair.wait_state("alone", "running", 60);
+    assert_eq!(domains::qemu_pid("alone"), Some(qemu));
+    pair.apply(&[], &["--allow-delete"]);
+    pair.wait_gone("alone", 120);
+    assert_eq!(domains::qemu_pid("alone"), None);
+    assert_eq!(fs::read_dir(pair.place.state().join("records")).expect("read").count(), 0);
+}
+
+#[test]
+fn a_standalone_node_ends_with_its_helper_and_says_so() {
+    if !bcd_tests::real("a_standalone_node_ends_with_its_helper_and_says_so") {
+        return;
+    }
+    let place = Place::new("ends");
+    let mut daemon = daemons::standalone(&place);
+    wait_for_helper(&daemon);
+    kill(helper_of(daemon.pid()), Signal::SIGKILL).expect("signal");
+    let status = daemon.ended(20);
+    assert_eq!(status.code(), Some(1), "{}", daemon.log());
+    assert!(daemon.log().contains("a standalone node ends with its helper"), "{}", daemon.log());
+}
+
+#[test]
+fn what_a_standalone_node_cannot_start_with_is_told_and_nothing_is_left_running() {
+    if !bcd_tests::real("what_a_standalone_node_cannot_start_with_is_told_and_nothing_is_left_running") {
+        return;
+    }
+    let place = Place::new("cannot");
+
+    // Not root.
+    let output = Command::new("setpriv")
+        .args(["--reuid", &place.node_uid().to_string(), "--regid", &place.node_gid().to_string(), "--clear-groups"])
+        .arg(bin("bcd"))
+        .arg("--config")
+        .arg(place.config())
+        .args(["node", "--standalone"])
+        .output()
+        .expect("run");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("run it as root"), "{said}");
+
+    // A configuration that the helper does not trust.
+    place.give(&place.config());
+    let mut daemon = daemons::spawn_standalone(&place, &[]);
+    assert_eq!(daemon.ended(60).code(), Some(1), "{}", daemon.log());
+    let log = daemon.log();
+    assert!(log.contains("it must be root's"), "{log}");
+    assert!(log.contains("a standalone node ends with its helper"), "{log}");
+    drop(daemon);
+    nix::unistd::chown(&place.config(), Some(0.into()), Some(0.into())).expect("chown");
+
+    // The records are another helper's.
+    let services = daemons::helper(&place);
+    let mut daemon = daemons::spawn_standalone(&place, &[]);
+    assert_eq!(daemon.ended(90).code(), Some(1), "{}", daemon.log());
+    assert!(daemon.log().contains("another bcd-helper runs on this state"), "{}", daemon.log());
+    services.stop();
+}
+
+#[test]
+fn a_helper_refuses_a_pair_that_its_maker_was_root_for() {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    if !bcd_tests::real("a_helper_refuses_a_pair_that_its_maker_was_root_for") {
+        return;
+    }
+    let place = Place::new("root-pair");
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).expect("a pair");
+    let mut child = Command::new(bin("bcd-helper"))
+        .arg("--config")
+        .arg(place.config())
+        .arg("--connection-on-stdin")
+        .stdin(theirs)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut wire = Wire::over(ours).expect("a wire");
+    assert_eq!(wire.denied(&Request::Hello { version: bcd_protocol::PROTOCOL_VERSION }), "peer-uid");
+    assert!(wire.is_closed());
+    wait_for("the helper's end", 20, || child.try_wait().expect("wait").is_some());
+    assert!(child.wait().expect("wait").success());
+}
