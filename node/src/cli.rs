@@ -25,6 +25,7 @@ pub mod failure;
 mod plan;
 mod progress;
 mod setup;
+mod spec;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,9 @@ use failure::Failure;
 pub struct Cli {
     #[command(flatten)]
     global: Global,
+    /// The node's API socket, for commands that ask a node: status, apply, plan, spec, console, events
+    #[arg(long = "api", id = "api-before", value_name = "SOCKET", help_heading = "Which node")]
+    api: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -57,15 +61,13 @@ pub(crate) struct Global {
         help_heading = "Which node"
     )]
     config: PathBuf,
+}
+
+/// Options of the commands that ask a node.
+#[derive(Debug, Args)]
+pub(crate) struct Asks {
     /// The node's API socket [default: node.api of the configuration]
-    #[arg(
-        long,
-        global = true,
-        value_name = "SOCKET",
-        env = "BCD_API",
-        hide_env_values = true,
-        help_heading = "Which node"
-    )]
+    #[arg(long, value_name = "SOCKET", env = "BCD_API", hide_env_values = true, help_heading = "Which node")]
     api: Option<PathBuf>,
 }
 
@@ -96,6 +98,11 @@ enum Command {
         /// Print it again whenever it changes, until interrupted
         #[arg(long)]
         watch: bool,
+        /// Show every domain that is not bcd's, one by one
+        #[arg(long, conflicts_with = "id")]
+        all: bool,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Put a NodeSpec in force
     Apply {
@@ -107,12 +114,14 @@ enum Command {
         /// Wait until every instance is as the document wants it; fail if one fails
         #[arg(long)]
         wait: bool,
-        /// How long to wait, seconds
+        /// With --wait: give up after so many seconds, with exit code 4; the node goes on
         #[arg(long, value_name = "SECONDS", requires = "wait", default_value_t = 600)]
         timeout: u64,
         /// Print JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Show what a NodeSpec would change; nothing is done
     Plan {
@@ -121,6 +130,16 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        asks: Asks,
+    },
+    /// Print the document that is in force, and where it came from
+    Spec {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Attach to an instance's serial console; ^] leaves
     Console {
@@ -132,21 +151,26 @@ enum Command {
         /// Print what comes until this text has appeared, then end
         #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
         until: Option<String>,
-        /// How long to wait for the text, seconds
+        /// With --until: give up after so many seconds, with exit code 4 [default: wait for ever]
         #[arg(long, value_name = "SECONDS", requires = "until")]
         timeout: Option<u64>,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Show what happened
     Events {
         /// Go on with what happens, until interrupted
         #[arg(long, short)]
         follow: bool,
-        /// Begin after the event of this number
+        /// Only events behind the one of this number, which stands first on its line; a node that was started anew counts
+        /// from 1 again [default: all that the node still has]
         #[arg(long, value_name = "NUMBER")]
         after: Option<u64>,
         /// Print JSON, one event a line
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Tell what this host can run and what is missing; works without the node
     Doctor {
@@ -188,30 +212,55 @@ pub fn main() -> ExitCode {
     }
 }
 
+impl Command {
+    /// Whether it asks a running node.
+    fn asks_a_node(&self) -> bool {
+        match self {
+            Self::Status { .. }
+            | Self::Apply { .. }
+            | Self::Plan { .. }
+            | Self::Spec { .. }
+            | Self::Console { .. }
+            | Self::Events { .. } => true,
+            Self::Node { .. }
+            | Self::Helper { .. }
+            | Self::Doctor { .. }
+            | Self::Schema
+            | Self::Openapi
+            | Self::Completions { .. } => false,
+        }
+    }
+}
+
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let global = cli.global;
+    let (global, before) = (cli.global, cli.api);
+    if before.is_some() && !cli.command.asks_a_node() {
+        return Err(Failure::new("--api is for commands that ask a node, and this one asks none").code(failure::USAGE));
+    }
+    let client = |asks: Asks| setup::client(&global, before.or(asks.api));
     match cli.command {
         Command::Node { standalone: true, .. } => Err(setup::standalone(&global)?),
         Command::Node { helper_on_stdin, .. } => setup::node(&global, helper_on_stdin),
         Command::Helper { arguments } => Err(setup::exec_helper(&global, &arguments)),
-        Command::Status { id, json, watch } => {
-            setup::block_on(async { status::run(&global.client()?, id.as_ref(), json, watch).await })
+        Command::Status { id, json, watch, all, asks } => {
+            setup::block_on(async { status::run(&client(asks)?, id.as_ref(), status::How { json, watch, all }).await })
         }
-        Command::Apply { file, allow_delete, wait, timeout, json } => {
+        Command::Apply { file, allow_delete, wait, timeout, json, asks } => {
             let document = setup::document(&file)?;
             let wait = wait.then(|| std::time::Duration::from_secs(timeout));
-            setup::block_on(async { apply::run(&global.client()?, &document, allow_delete, wait, json).await })
+            setup::block_on(async { apply::run(&client(asks)?, &document, allow_delete, wait, json).await })
         }
-        Command::Plan { file, json } => {
+        Command::Plan { file, json, asks } => {
             let document = setup::document(&file)?;
-            setup::block_on(async { plan::run(&global.client()?, &document, json).await })
+            setup::block_on(async { plan::run(&client(asks)?, &document, json).await })
         }
-        Command::Console { id, read_only, until, timeout } => {
+        Command::Spec { json, asks } => setup::block_on(async { spec::run(&client(asks)?, json).await }),
+        Command::Console { id, read_only, until, timeout, asks } => {
             let wanted = until.map(|text| until::Wanted::new(text, timeout.map(std::time::Duration::from_secs)));
-            setup::block_on(async { console::run(&global.client()?, &id, read_only, wanted).await })
+            setup::block_on(async { console::run(&client(asks)?, &id, read_only, wanted).await })
         }
-        Command::Events { follow, after, json } => {
-            setup::block_on(async { events::run(&global.client()?, follow, after, json).await })
+        Command::Events { follow, after, json, asks } => {
+            setup::block_on(async { events::run(&client(asks)?, follow, after, json).await })
         }
         Command::Doctor { json: _, probe: true } => text::print_json_line(&crate::doctor::probe(&global.config)),
         Command::Doctor { json, probe: false } => setup::doctor(&global, json),

@@ -5,7 +5,7 @@ use crate::api::events::Event;
 use crate::api::service::{ApplyOptions, ApplyReport, Document, PlanReport};
 use crate::api::{CONSOLE_PROTOCOL, Problem};
 use crate::console::Attach;
-use crate::spec::Format;
+use crate::spec::{Format, NodeSpec};
 use crate::status::{InstanceStatus, NodeStatus};
 use bcd_protocol::id::InstanceId;
 use bytes::{Bytes, BytesMut};
@@ -92,6 +92,14 @@ impl Client {
     /// [`ClientError`], as every method here.
     pub async fn status(&self) -> Result<NodeStatus, ClientError> {
         self.value("/v1/status", "a status").await
+    }
+
+    /// The document in force.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn spec(&self) -> Result<NodeSpec, ClientError> {
+        self.value("/v1/spec", "a document").await
     }
 
     /// One instance's status.

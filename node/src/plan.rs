@@ -34,7 +34,7 @@ mod steps;
 mod tests;
 pub mod vet;
 pub use describe::describe;
-pub use desired::{Desired, Fingerprint, LIBVIRT_KVM, Wanted};
+pub use desired::{Desired, Fingerprint, LIBVIRT_KVM, RUNTIMES, Wanted};
 pub use guard::{Deletions, deletions};
 pub use judge::plan;
 

@@ -115,6 +115,9 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Whether it can be asked, with every change from now on.
     fn reach(&self) -> watch::Receiver<Reach>;
+
+    /// Its version as it says itself, such as `9.0.0`; `None` before it has answered for the first time.
+    fn version(&self) -> Option<String>;
 }
 
 /// One domain, ours or not.
@@ -147,12 +150,4 @@ pub struct Details {
     pub vcpus: Option<u32>,
     /// Memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// The MACs of its NICs, lower case.
-    pub macs: Vec<String>,
-    /// Files, devices and volumes behind its disks.
-    pub disks: Vec<String>,
-    /// PCI addresses of devices passed through, as `0000:01:00.0`.
-    pub pci: Vec<String>,
-    /// The allocation in our metadata: set on a domain that an earlier bcd made.
-    pub allocation: Option<String>,
 }

@@ -20,15 +20,15 @@ use std::process::{Command, ExitCode};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-impl Global {
-    /// The client of the node that is meant.
-    pub(super) fn client(&self) -> Result<Client, Failure> {
-        match &self.api {
-            Some(socket) => Ok(Client::new(socket)),
-            None => Ok(Client::new(self.config()?.node.api.as_path())),
-        }
+/// The client of the node that is meant.
+pub(super) fn client(global: &Global, api: Option<PathBuf>) -> Result<Client, Failure> {
+    match api {
+        Some(socket) => Ok(Client::new(&socket)),
+        None => Ok(Client::new(global.config()?.node.api.as_path())),
     }
+}
 
+impl Global {
     /// The configuration; the defaults when its usual place is empty.
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let path = &self.config;
@@ -36,8 +36,14 @@ impl Global {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound && path == Path::new(config::DEFAULT_PATH) => String::new(),
             Err(e) => {
-                let failure = Failure::because(format!("the configuration {} cannot be read", path.display()), &e);
-                return Err(failure.next("name another one with --config, or the node's socket with --api"));
+                let missing = e.kind() == io::ErrorKind::NotFound;
+                let failure = match missing {
+                    true => Failure::new(format!("there is no configuration {}", path.display())),
+                    false => Failure::because(format!("the configuration {} cannot be read", path.display()), &e),
+                };
+                return Err(
+                    failure.next("name another one with --config or BCD_CONFIG, or the node's socket with --api")
+                );
             }
         };
         Config::parse(&text).map_err(|e| Failure::new(format!("{}:{e}", path.display())))

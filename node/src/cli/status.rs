@@ -16,15 +16,25 @@ use std::process::ExitCode;
 /// Clears a terminal and goes to its corner.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-pub(super) async fn run(
-    client: &Client,
-    id: Option<&InstanceId>,
-    json: bool,
-    watch: bool,
-) -> Result<ExitCode, Failure> {
+/// Foreign domains that are named without being asked for.
+const NAMED: usize = 5;
+
+/// How the status is to be shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// As JSON.
+    pub(super) json: bool,
+    /// Again whenever it changes.
+    pub(super) watch: bool,
+    /// With each foreign domain.
+    pub(super) all: bool,
+}
+
+pub(super) async fn run(client: &Client, id: Option<&InstanceId>, how: How) -> Result<ExitCode, Failure> {
     let style = Style::of_stdout();
+    let How { json, watch, all: every } = how;
     if watch {
-        return follow(client, id, json, style).await;
+        return follow(client, id, how, style).await;
     }
     match id {
         Some(id) => {
@@ -33,12 +43,13 @@ pub(super) async fn run(
         }
         None => {
             let status = client.status().await?;
-            if json { print_json(&status) } else { print(&all(&status, UnixMillis::now(), style)) }
+            if json { print_json(&status) } else { print(&all(&status, UnixMillis::now(), style, every)) }
         }
     }
 }
 
-async fn follow(client: &Client, id: Option<&InstanceId>, json: bool, style: Style) -> Result<ExitCode, Failure> {
+async fn follow(client: &Client, id: Option<&InstanceId>, how: How, style: Style) -> Result<ExitCode, Failure> {
+    let How { json, all: every, .. } = how;
     let mut statuses = client.watch().await?;
     let mut last = None;
     while let Some(status) = statuses.next().await? {
@@ -55,7 +66,7 @@ async fn follow(client: &Client, id: Option<&InstanceId>, json: bool, style: Sty
                 let now = UnixMillis::now();
                 let text = match found {
                     Some(Ok(instance)) => one(instance, now),
-                    Some(Err(_)) | None => all(&status, now, style),
+                    Some(Err(_)) | None => all(&status, now, style, every),
                 };
                 let before = match style {
                     Style::Terminal => CLEAR,
@@ -72,8 +83,8 @@ async fn follow(client: &Client, id: Option<&InstanceId>, json: bool, style: Sty
     Err(Failure::new("the node ended").code(NO_NODE))
 }
 
-/// The whole status.
-pub(super) fn all(status: &NodeStatus, now: UnixMillis, style: Style) -> String {
+/// The whole status; `every` shows each foreign domain.
+pub(super) fn all(status: &NodeStatus, now: UnixMillis, style: Style, every: bool) -> String {
     let mut out = format!("node     {}, {}\n", printable(&status.version), document(status));
     out.push_str(&format!(
         "helper   {}\n",
@@ -88,7 +99,7 @@ pub(super) fn all(status: &NodeStatus, now: UnixMillis, style: Style) -> String 
     }
     for unreadable in &status.unreadable {
         let (since, message) = (ago(unreadable.since.0, now.0), printable(&unreadable.message));
-        out.push_str(&format!("unknown  {:?} for {since}: {message}\n", unreadable.section));
+        out.push_str(&format!("unread   {}, for {since}: {message}\n", unreadable.section));
     }
     if let Some(refused) = &status.spec.refused {
         out.push_str(&format!("refused  {}\n", error(refused, now)));
@@ -102,7 +113,18 @@ pub(super) fn all(status: &NodeStatus, now: UnixMillis, style: Style) -> String 
         out.push_str(&table(style, &header, rows));
     }
     if !status.foreign.is_empty() {
-        out.push_str(&format!("\n{} not bcd's, left alone\n", count(status.foreign.len(), "domain")));
+        out.push_str(&format!("\n{} not bcd's, left alone", count(status.foreign.len(), "domain")));
+    }
+    if !every && !status.foreign.is_empty() {
+        let names: Vec<String> = status.foreign.iter().take(NAMED).map(|domain| printable(&domain.name)).collect();
+        let more = match status.foreign.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        out.push_str(&format!(": {}{more} (--all shows them)\n", names.join(", ")));
+    }
+    if every && !status.foreign.is_empty() {
+        out.push('\n');
         let header = ["DOMAIN", "STATE", "VCPUS", "MEMORY", "UUID"];
         let rows = status.foreign.iter().map(|domain| {
             let mut row = vec![Cell::new(printable(&domain.name)), state_cell(domain.state)];
@@ -115,7 +137,8 @@ pub(super) fn all(status: &NodeStatus, now: UnixMillis, style: Style) -> String 
     out
 }
 
-fn document(status: &NodeStatus) -> String {
+/// Which document is in force, and where it came from.
+pub(super) fn document(status: &NodeStatus) -> String {
     let spec = &status.spec;
     if spec.generation == 0 {
         return "no document yet: `bcd apply FILE` gives it one".to_owned();

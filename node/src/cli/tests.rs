@@ -3,7 +3,7 @@ mod man;
 
 use super::apply::{Goal, Look};
 use super::text::{Style, ago, bytes, moment, printable, printable_lines};
-use super::{Cli, Command, doctor, events, plan, status};
+use super::{Cli, Command, doctor, events, plan, spec, status};
 use crate::api::events::{Event, EventKind};
 use crate::api::service::{ApplyReport, Document, PlanReport};
 use crate::doctor::{Finding, Level, Report};
@@ -45,7 +45,9 @@ fn each_command_takes_its_options() {
     for arguments in [
         &["node"][..],
         &["helper", "--", "--anything", "x"],
-        &["status", "web-1", "--json", "--watch"],
+        &["status", "web-1", "--json", "--watch", "--api", "/x"],
+        &["--api", "/x", "status", "--all"],
+        &["spec", "--json", "--api", "/x"],
         &["apply", "-", "--allow-delete", "--wait", "--timeout", "5", "--json"],
         &["plan", "x.json", "--json"],
         &["console", "web-1", "--read-only", "--until", "is up", "--timeout", "3"],
@@ -70,6 +72,9 @@ fn wrong_command_lines_are_refused_before_anything_is_asked() {
         (&["console", "web-1", "--timeout", "3"], "--until"),
         (&["console", "web-1", "--until", ""], "--until"),
         (&["apply", "x", "--timeout", "3"], "--wait"),
+        (&["doctor", "--api", "/x"], "--api"),
+        (&["schema", "--api", "/x"], "--api"),
+        (&["node", "--api", "/x"], "--api"),
         (&["events", "--after", "-1"], "-1"),
         (&["completions", "cmd.exe"], "possible values"),
     ] {
@@ -146,7 +151,7 @@ fn status_is_one_aligned_table_with_what_needs_attention() {
     ]);
     let foreign = json!([{ "name": "win\u{202e}", "uuid": "01234567-89ab-cdef-0123-456789abcdef", "runtime": "libvirt-kvm",
         "state": "paused", "vcpus": 1, "memory_bytes": 1_073_741_824_u64 }]);
-    let shown = status::all(&node(instances, foreign), UnixMillis(NOW), Style::Plain);
+    let shown = status::all(&node(instances, foreign), UnixMillis(NOW), Style::Plain, true);
     let expected = "\
 node     0.1.0, document 3 from /etc/bcd/node.toml, accepted 2026-01-31T11:59:00Z
 helper   connected, version 0.1.0
@@ -166,15 +171,44 @@ win\\u{202e}  paused      1   1 GiB  01234567-89ab-cdef-0123-456789abcdef
 }
 
 #[test]
+fn foreign_domains_are_counted_and_a_few_are_named() {
+    let foreign = |number: usize| {
+        let one = |n| {
+            json!({ "name": format!("vm\u{1b}{n}"), "uuid": format!("01234567-89ab-cdef-0123-{n:012}"),
+            "runtime": "libvirt-kvm", "state": "running" })
+        };
+        let status = node(json!([]), (0..number).map(one).collect());
+        let shown = status::all(&status, UnixMillis(NOW), Style::Plain, false);
+        shown.split_once("no instances\n").unwrap().1.to_owned()
+    };
+    assert_eq!(foreign(0), "");
+    assert_eq!(foreign(1), "\n1 domain not bcd's, left alone: vm\\u{1b}0 (--all shows them)\n");
+    let five = "vm\\u{1b}0, vm\\u{1b}1, vm\\u{1b}2, vm\\u{1b}3, vm\\u{1b}4";
+    assert_eq!(foreign(5), format!("\n5 domains not bcd's, left alone: {five} (--all shows them)\n"));
+    assert_eq!(foreign(9), format!("\n9 domains not bcd's, left alone: {five} and 4 more (--all shows them)\n"));
+}
+
+#[test]
+fn the_document_in_force_is_printed_so_that_it_can_be_applied_again() {
+    let document = crate::spec::parse("x.toml", DOCUMENT).unwrap();
+    let printed = spec::render(&node(json!([]), json!([])), &document).unwrap();
+    assert!(
+        printed.starts_with("# document 3 from /etc/bcd/node.toml, accepted 2026-01-31T11:59:00Z\n\n"),
+        "{printed}"
+    );
+    assert_eq!(crate::spec::parse("printed.toml", &printed).unwrap(), document);
+}
+
+#[test]
 fn status_says_what_is_unreachable_and_that_states_are_not_known() {
     let mut value =
         serde_json::to_value(node(json!([instance("web-1", json!({ "state": "unknown" }))]), json!([]))).unwrap();
     value["helper"] = json!({ "state": "unreachable", "message": "start bcd-helper" });
     value["unreadable"] = json!([{ "section": "libvirt", "since": NOW - 30_000, "message": "libvirtd is away" }]);
     value["spec"]["refused"] = json!({ "kind": "InvalidSpec", "message": "node.toml:3:1: no", "at": NOW, "times": 1 });
-    let shown = status::all(&serde_json::from_value(value).unwrap(), UnixMillis(NOW), Style::Plain);
+    let shown = status::all(&serde_json::from_value(value).unwrap(), UnixMillis(NOW), Style::Plain, false);
     assert!(shown.contains("helper   unreachable: start bcd-helper\n"), "{shown}");
-    assert!(shown.contains("unknown  Libvirt for 30 s: libvirtd is away\n"), "{shown}");
+    assert!(shown.contains("unread   libvirt, for 30 s: libvirtd is away\n"), "{shown}");
     assert!(shown.contains("refused  InvalidSpec: node.toml:3:1: no (0 s ago)\n"), "{shown}");
     assert!(shown.contains("web-1     unknown      2"), "{shown}");
 }
@@ -183,7 +217,7 @@ fn status_says_what_is_unreachable_and_that_states_are_not_known() {
 fn an_empty_node_says_what_to_do() {
     let mut empty = node(json!([]), json!([]));
     empty.spec = crate::status::SpecStatus::default();
-    let shown = status::all(&empty, UnixMillis(NOW), Style::Plain);
+    let shown = status::all(&empty, UnixMillis(NOW), Style::Plain, false);
     assert!(shown.starts_with("node     0.1.0, no document yet: `bcd apply FILE` gives it one\n"), "{shown}");
     assert!(shown.ends_with("\nno instances\n"), "{shown}");
 }

@@ -89,6 +89,7 @@ impl Actor {
             spec: &spec,
             helper: &helper,
             runtime: &runtime,
+            runtime_version: None,
         });
         let (status, watched) = watch::channel(Arc::new(empty));
         let (document, documents) = watch::channel(kept.unwrap_or_default());
@@ -390,6 +391,7 @@ impl Actor {
             spec: &self.spec,
             helper: &self.helper,
             runtime: &self.runtime,
+            runtime_version: self.parts.runtime.version(),
         });
         self.status.send_if_modified(|shown| {
             let changed = **shown != status;

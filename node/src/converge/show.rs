@@ -25,11 +25,12 @@ pub(super) struct Sources<'a> {
     pub(super) spec: &'a SpecStatus,
     pub(super) helper: &'a HelperReach,
     pub(super) runtime: &'a RuntimeReach,
+    pub(super) runtime_version: Option<String>,
 }
 
 /// The whole status.
 pub(super) fn node(sources: &Sources<'_>) -> NodeStatus {
-    let runtimes: Vec<_> = sources.observer.runtimes().iter().map(|id| runtime(id, sources.runtime)).collect();
+    let runtimes: Vec<_> = sources.observer.runtimes().iter().map(|id| runtime(id, sources)).collect();
     let labels = runtimes.iter().map(|r| (format!("bc.dev/driver.{}", r.driver.as_str()), "true".to_owned())).collect();
     // States and records are read one after the other: while an instance is worked on, or was since the last look, its
     // domain may lack its record there without being foreign.
@@ -61,8 +62,8 @@ fn helper(reach: &HelperReach) -> HelperStatus {
     }
 }
 
-fn runtime(id: &RuntimeId, reach: &RuntimeReach) -> RuntimeStatus {
-    let (state, message) = match reach {
+fn runtime(id: &RuntimeId, sources: &Sources<'_>) -> RuntimeStatus {
+    let (state, message) = match sources.runtime {
         RuntimeReach::Up => (Link::Connected, None),
         RuntimeReach::Down { reason } => (Link::Unreachable, Some(reason.to_string())),
     };
@@ -70,7 +71,7 @@ fn runtime(id: &RuntimeId, reach: &RuntimeReach) -> RuntimeStatus {
         driver: id.clone(),
         kind: DriverKind::Runtime,
         state,
-        version: None,
+        version: sources.runtime_version.clone(),
         capabilities: Vec::new(),
         message,
     }

@@ -4,7 +4,7 @@ pub(crate) mod world;
 use crate::api::events::EventKind;
 use crate::fault::FaultKind;
 use crate::runtime::{DomainState, PauseReason, StopReason};
-use crate::status::{InstanceState, SpecSource};
+use crate::status::{InstanceState, Section, SpecSource};
 use bcd_protocol::id::DomainUuid;
 use bcd_protocol::limits;
 use bcd_protocol::reply::FailureKind;
@@ -150,6 +150,16 @@ async fn an_unreadable_runtime_is_unknown_and_nothing_is_done_until_it_is_back()
     world.libvirt(true);
     world.until_running("b").await;
     world.until_instance("a", "stopped", |i| i.state == InstanceState::Stopped).await;
+}
+
+#[tokio::test]
+async fn runtimes_are_shown_with_their_version_also_while_the_helper_is_away() {
+    let mut world = World::new().await;
+    world.helper_down();
+    world.restart_node().await;
+    let status = world.until("the loss", |s| s.unreadable.iter().any(|u| u.section == Section::Records)).await;
+    let [runtime] = status.runtimes.as_slice() else { panic!("{:?}", status.runtimes) };
+    assert_eq!((runtime.driver.as_str(), runtime.version.as_deref()), ("libvirt-kvm", Some("9.1.2")));
 }
 
 #[tokio::test]

@@ -72,8 +72,8 @@ fn configuration(facts: &Facts) -> Vec<Finding> {
             check,
             format!("there is no {}: neither daemon starts, and {UNJUDGED}", path.display()),
             format!(
-                "install -D -m 0644 /usr/share/doc/bcd/examples/bcd.toml {} (packaging/bcd.toml of the sources), or name \
-                 yours with --config",
+                "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss bcd (from the sources: install -D -m 0644 \
+                 packaging/bcd.toml {}), or name yours with --config",
                 path.display()
             ),
         )],

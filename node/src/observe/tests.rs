@@ -123,7 +123,7 @@ fn foreign_definitions_are_read_again_when_definitions_or_foreign_domains_change
     };
     let running = vec![domain("x", 5, DomainState::Running)];
     assert!(observer.absorb(look(1, running.clone())).foreign.is_some());
-    let details = Details { vcpus: Some(2), memory_bytes: Some(5 << 20), ..Details::default() };
+    let details = Details { vcpus: Some(2), memory_bytes: Some(5 << 20) };
     observer.describe(HashMap::from([(uuid(5), Arc::new(details))]));
     let stopped = vec![domain("x", 5, DomainState::Stopped(StopReason::Destroyed))];
     assert_eq!(observer.absorb(look(1, stopped)).foreign, None);

@@ -11,8 +11,11 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The runtime that is built in.
+/// libvirt's driver id.
 pub const LIBVIRT_KVM: &str = "libvirt-kvm";
+
+/// Every runtime that bcd knows, on this host or not.
+pub const RUNTIMES: [&str; 2] = [LIBVIRT_KVM, "cloud-hypervisor"];
 
 /// Tells one instance's wishes from others that were put under the same id. Good within one process only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@
 //! neither is a directory that a foreign domain of the same name may be using; files are removed only behind a domain
 //! that is gone; what no record stands for was never run and is made anew rather than trusted; a MAC is given to one
 //! instance after another has given it up.
-use super::desired::Wanted;
+use super::desired::{RUNTIMES, Wanted};
 use super::guard::may_run;
 use super::steps::{Known, create, obey};
 use super::{Change, Desired, DomainView, InstanceFiles, Observed, Phase, Plan, Reading, Refusal, Step};
@@ -116,7 +116,14 @@ fn admitted<'w>(
     if let Some(refusal) = all_refused {
         return Err(refusal.clone());
     }
-    if !observed.runtimes.contains(wanted.runtime()) {
+    let runtime = wanted.runtime();
+    if !observed.runtimes.contains(runtime) && !RUNTIMES.contains(&runtime.as_str()) {
+        return Err(Refusal::new(
+            FaultKind::InvalidSpec,
+            format!("runtime: there is no runtime {}: use one of {}", runtime.as_str(), RUNTIMES.join(", ")),
+        ));
+    }
+    if !observed.runtimes.contains(runtime) {
         return Err(Refusal::new(
             FaultKind::Unsupported,
             format!(

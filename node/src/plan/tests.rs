@@ -521,7 +521,14 @@ fn an_absent_runtime_fails_its_instance_and_a_host_without_any_fails_all() {
     let bad = plan.changes.iter().find(|change| change.instance == id("a")).expect("a");
     let message = &bad.refusal.as_ref().expect("refused").message;
     assert!(message.starts_with("runtime is not installed on this host"), "{message}");
+    assert_eq!(bad.refusal.as_ref().map(|r| r.kind), Some(FaultKind::Unsupported));
     assert_eq!(plan.changes[0].steps.len(), 6, "the neighbour is made");
+    let unknown = Stage::default().plan(&desired(&[instance("a", json!({"runtime": "libvirt-kwm"}))]));
+    let refusal = only(&unknown).refusal.as_ref().expect("refused");
+    assert_eq!(
+        (refusal.kind, refusal.message.as_str()),
+        (FaultKind::InvalidSpec, "runtime: there is no runtime libvirt-kwm: use one of libvirt-kvm, cloud-hypervisor")
+    );
     let bare = Stage { runtimes: BTreeSet::new(), ..Stage::default() };
     let plan = bare.plan(&wanted);
     let whole = plan.refusal.clone().expect("the section is refused");

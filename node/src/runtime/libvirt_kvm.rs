@@ -42,7 +42,11 @@ pub struct LibvirtKvm {
     wakes: watch::Receiver<u64>,
     reach: watch::Receiver<Reach>,
     shared: SharedConnect,
+    version: SharedVersion,
 }
+
+/// The version of libvirt's daemon, as the last connection said.
+type SharedVersion = Arc<Mutex<Option<String>>>;
 
 /// The connection while there is one, for questions that must not queue behind a slow listing: libvirt's client takes
 /// calls from many threads, and the bulk call waits for the lock of every domain that is just being started.
@@ -113,8 +117,10 @@ impl LibvirtKvm {
         let (wakes, woken) = watch::channel(0);
         let (reach, reached) = watch::channel(Reach::Down { reason: Arc::from("libvirt has not answered yet") });
         let shared = SharedConnect::default();
+        let version = SharedVersion::default();
         let thread = Thread {
             shared: shared.clone(),
+            version: Arc::clone(&version),
             uri: uri.as_str().to_owned(),
             wakes: Arc::new(wakes),
             reach,
@@ -130,7 +136,7 @@ impl LibvirtKvm {
             .name("libvirt".to_owned())
             .spawn(move || thread.run(&inbox, &own))
             .map_err(|e| Fault::because(FaultKind::Internal, "the thread for libvirt cannot be started", e))?;
-        Ok(Self { questions, wakes: woken, reach: reached, shared })
+        Ok(Self { questions, wakes: woken, reach: reached, shared, version })
     }
 
     /// How long the bulk call takes by itself, and how many domains it answers: what a pass is measured against.
@@ -182,11 +188,16 @@ impl Runtime for LibvirtKvm {
     fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.clone()
     }
+
+    fn version(&self) -> Option<String> {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The thread that owns the connection.
 struct Thread {
     shared: SharedConnect,
+    version: SharedVersion,
     uri: String,
     wakes: Arc<watch::Sender<u64>>,
     reach: watch::Sender<Reach>,
@@ -243,6 +254,9 @@ impl Thread {
         match Session::open(&self.uri, &hooks) {
             Ok(session) => {
                 *self.shared.lock() = Some(session.connect().clone());
+                // Before anybody is told that it answers: who shows the one shows the other.
+                let version = session.connect().lib_version().ok().map(written);
+                *self.version.lock().unwrap_or_else(PoisonError::into_inner) = version;
                 self.session = Some(session);
                 // Definitions may have changed unseen while nobody listened.
                 self.details.clear();
@@ -373,6 +387,11 @@ impl Thread {
         }
         Ok(found)
     }
+}
+
+/// libvirt's number for a version as people write it.
+fn written(version: u32) -> String {
+    format!("{}.{}.{}", version / 1_000_000, version / 1000 % 1000, version % 1000)
 }
 
 /// The name in the row: one that was seen before is not allocated again.

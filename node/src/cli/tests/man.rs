@@ -13,7 +13,8 @@ const MAIN: &str = "\
 Done.
 .TP
 .B 1
-Refused or failed. apply \\-\\-wait: an instance failed. doctor: something fails.
+Refused or failed. plan: part would be refused, or cannot be told. apply \\-\\-wait: an instance failed. doctor: something
+fails.
 .TP
 .B 2
 The command line is wrong. doctor: warnings only.
@@ -24,6 +25,12 @@ The node does not answer.
 .B 4
 Not within \\-\\-timeout.
 .SH ENVIRONMENT
+.TP
+.B BCD_CONFIG
+The configuration, where \\-\\-config does not name one.
+.TP
+.B BCD_API
+The node's API socket, where \\-\\-api does not name one.
 .TP
 .B BCD_LOG
 What the node logs: error, warn, info (the default), debug or trace.

@@ -213,6 +213,10 @@ impl Runtime for FakeRuntime {
     fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.clone()
     }
+
+    fn version(&self) -> Option<String> {
+        Some("9.1.2".to_owned())
+    }
 }
 
 /// A console that never says anything.
