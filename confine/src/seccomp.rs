@@ -23,7 +23,7 @@ pub enum SeccompError {
     Set(#[from] seccompiler::Error),
 }
 
-/// With which arguments a call is left.
+/// Which arguments of a call are meant.
 #[derive(Debug, Clone, Copy)]
 pub enum Only<'a> {
     /// The argument (the first is 0), of 32 bits, has one of these values.
@@ -70,6 +70,8 @@ pub struct Filter<'a> {
     pub pretended: &'a [i64],
     /// Calls that end the process: nothing of ours makes them.
     pub intruder: &'a [i64],
+    /// Calls that end the process with some arguments only; none of them is in `intruder`.
+    pub intruder_with: &'a [(i64, Only<'a>)],
     /// What any other call fails with, a number of `errno`.
     pub otherwise: i32,
 }
@@ -93,7 +95,10 @@ impl Filter<'_> {
         for (call, only) in self.only {
             allowed.insert(*call, only.rules()?);
         }
-        let intruder = self.intruder.iter().map(|call| (*call, Vec::new())).collect();
+        let mut intruder: BTreeMap<_, _> = self.intruder.iter().map(|call| (*call, Vec::new())).collect();
+        for (call, only) in self.intruder_with {
+            intruder.insert(*call, only.rules()?);
+        }
         // clone3 hides its flags in memory where no filter sees them: the C library falls back to clone.
         let clone3 = [(libc::SYS_clone3, Vec::new())].into();
         allowed.insert(libc::SYS_clone3, Vec::new());

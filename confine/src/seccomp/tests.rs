@@ -27,6 +27,9 @@ const BASE: &[i64] = &[
     libc::SYS_gettid,
 ];
 
+/// An argument that ends the process, of a call that is listed with every other one.
+const INTRUDER_WITH: &[(i64, Only<'static>)] = &[(libc::SYS_lseek, Only::OneOf(2, &[libc::SEEK_END as u64]))];
+
 /// Runs `child` in a process of its own under `filter`, which leaves [`BASE`] too. Exit code 0: all that it asserts holds.
 fn under(test: &str, only: &[(i64, Only<'_>)], intruder: &[i64], child: fn() -> bool) -> ExitStatus {
     let name = format!("seccomp::tests::{test}");
@@ -37,7 +40,10 @@ fn under(test: &str, only: &[(i64, Only<'_>)], intruder: &[i64], child: fn() -> 
         let before =
             compile([(libc::SYS_getpgid, Vec::new())].into(), SeccompAction::Allow, errno(libc::EPERM)).unwrap();
         seccompiler::apply_filter(&before).unwrap();
-        Filter { allowed: &[BASE], only, pretended, intruder, otherwise: libc::ENOTTY }.restrict().unwrap();
+        let intruder_with = INTRUDER_WITH;
+        Filter { allowed: &[BASE], only, pretended, intruder, intruder_with, otherwise: libc::ENOTTY }
+            .restrict()
+            .unwrap();
         std::process::exit(if child() { 0 } else { 1 });
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -62,6 +68,26 @@ fn an_intruders_call_ends_the_process_though_it_is_not_listed_either() {
     let test = "an_intruders_call_ends_the_process_though_it_is_not_listed_either";
     let status = under(test, &[], &[libc::SYS_getsid], || getsid(None).is_ok());
     assert_eq!(status.signal(), Some(libc::SIGSYS));
+}
+
+/// Listed with both arguments, of which [`INTRUDER_WITH`] has one.
+const SEEK: (i64, Only<'static>) = (libc::SYS_lseek, Only::OneOf(2, &[libc::SEEK_SET as u64, libc::SEEK_END as u64]));
+
+#[test]
+fn an_intruders_argument_ends_the_process() {
+    let status = under("an_intruders_argument_ends_the_process", &[SEEK], &[], || {
+        nix::unistd::lseek(std::io::stdin(), 0, nix::unistd::Whence::SeekEnd).is_ok()
+    });
+    assert_eq!(status.signal(), Some(libc::SIGSYS));
+}
+
+#[test]
+fn the_same_call_with_another_argument_is_left() {
+    let status = under("the_same_call_with_another_argument_is_left", &[SEEK], &[], || {
+        // Whatever that input is: it answers, and not as an unlisted call would.
+        nix::unistd::lseek(std::io::stdin(), 0, nix::unistd::Whence::SeekSet) != Err(Errno::ENOTTY)
+    });
+    assert!(status.success(), "{status}");
 }
 
 #[test]

@@ -195,5 +195,6 @@ pub(super) const FILTER: Filter<'static> = Filter {
     only: ONLY,
     pretended: &[],
     intruder: INTRUDER,
+    intruder_with: &[],
     otherwise: libc::EPERM,
 };

@@ -290,11 +290,15 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
+/// Typing into a terminal for somebody else: whoever starts the node from a shell leaves it that shell's terminal.
+const INTRUDER_WITH: &[(i64, Only<'static>)] = &[(libc::SYS_ioctl, Only::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX]))];
+
 /// What the node and its children may call from here on.
 pub(super) const FILTER: Filter<'static> = Filter {
     allowed: &[DESCRIPTORS, FILES, SOCKETS, PROCESS, OLD_SPELLINGS],
     only: ONLY,
     pretended: PRETENDED,
     intruder: INTRUDER,
+    intruder_with: INTRUDER_WITH,
     otherwise: libc::ENOSYS,
 };

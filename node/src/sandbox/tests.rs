@@ -162,6 +162,34 @@ fn child_intruder() {
 }
 
 #[test]
+fn typing_into_a_terminal_for_somebody_else_ends_the_process() {
+    let (_dir, place) = place();
+    let (text, status) = child("child_typist", &place);
+    assert!(status.success(), "{text}");
+}
+
+#[test]
+#[ignore = "run by typing_into_a_terminal_for_somebody_else_ends_the_process"]
+fn child_typist() {
+    use std::os::unix::process::ExitStatusExt;
+    if entered().is_none() {
+        return;
+    }
+    // TIOCSTI, TIOCLINUX, and TCGETS, which is anybody's.
+    for (request, ends) in [("0x5412", true), ("0x541C", true), ("0x5401", false)] {
+        let program = format!("my $byte = \"x\" x 64; ioctl(STDIN, {request}, $byte); exit 3");
+        match Command::new("/usr/bin/perl").args(["-e", &program]).status() {
+            Ok(status) if ends => assert_eq!(status.signal(), Some(libc::SIGSYS), "{request}: {status}"),
+            Ok(status) => assert_eq!(status.code(), Some(3), "{request}: {status}"),
+            Err(error) => {
+                eprintln!("skipped: no perl to try it with ({error})");
+                return;
+            }
+        }
+    }
+}
+
+#[test]
 fn unlisted_socket_families_look_like_an_older_kernel() {
     let (_dir, place) = place();
     let (text, status) = child("child_families", &place);
