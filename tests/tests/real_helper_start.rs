@@ -98,19 +98,19 @@ fn the_configuration_is_named_by_a_relative_path_or_the_environment() {
     let whole = place.config();
     let inner = place.root().join("inner");
     fs::create_dir(&inner).expect("make");
-    let says = |change: &dyn Fn(&mut Command)| {
+    let says = |change: &dyn for<'a> Fn(&'a mut Command) -> &'a mut Command| {
         let mut command = Command::new(bin("bcd-helper"));
-        change(command.env_remove("BCD_CONFIG").current_dir(&inner));
+        let command = change(command.env_remove("BCD_CONFIG").current_dir(&inner));
         let output = command.output().expect("run");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).expect("text")
     };
     let wanted = format!("{}:2:13: helper.max_vcpus: 0 is out of range", whole.display());
-    let relative = says(&|c| drop(c.args(["--config", "../bcd.toml"])));
+    let relative = says(&|c| c.args(["--config", "../bcd.toml"]));
     assert!(relative.contains(&wanted), "{relative}");
-    let by_environment = says(&|c| drop(c.env("BCD_CONFIG", &whole)));
+    let by_environment = says(&|c| c.env("BCD_CONFIG", &whole));
     assert!(by_environment.contains(&wanted), "{by_environment}");
-    let both = says(&|c| drop(c.env("BCD_CONFIG", &whole).args(["--config", "none.toml"])));
+    let both = says(&|c| c.env("BCD_CONFIG", &whole).args(["--config", "none.toml"]));
     let none = format!("there is no configuration {}", inner.join("none.toml").display());
     assert!(both.contains(&none), "the option comes before the environment: {both}");
 }
