@@ -116,6 +116,12 @@ fn each_capability_in_the_units_is_one_that_the_code_keeps() {
     assert_eq!(one(&unit("bcd-node.service"), "Service.CapabilityBoundingSet"), "", "the node has none");
 }
 
+/// The helper bounds what a peer can make it write; what is left are the events of its effects.
+#[test]
+fn journald_drops_no_audit_event() {
+    assert_eq!(one(&unit("bcd-helper.service"), "Service.LogRateLimitIntervalSec"), "0");
+}
+
 #[test]
 fn the_limits_are_those_that_the_code_wants() {
     let descriptors = |file: &str, before: &str| {
