@@ -4,6 +4,7 @@
 use bcd_tests::sources::{files, read, shown, sources, tests, top};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 /// Words in backticks of `text`.
 fn quoted(text: &str) -> Vec<&str> {
@@ -144,4 +145,32 @@ fn every_document_that_is_named_exists() {
     }
     let missing: Vec<_> = named.iter().filter(|(name, _)| !top().join(name).is_file()).collect();
     assert_eq!(missing, Vec::<&(String, String)>::new());
+}
+
+#[test]
+fn the_helpers_dependencies_are_those_that_the_page_lists_and_counts() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--package", "bcd-helper", "--prefix", "none", "--format", "{p}"])
+        .args(["--edges", "normal,no-proc-macro"])
+        .current_dir(top())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let all: BTreeSet<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let (ours, others): (BTreeSet<&str>, BTreeSet<&str>) = all.into_iter().partition(|name| name.starts_with("bcd-"));
+    let page = read(&top().join("docs/dependencies.md"));
+    let rows: Vec<_> = rows(&page, "`").into_iter().filter(|cells| cells.len() == 3).collect();
+    let column = |at: usize| rows.iter().flat_map(move |cells| quoted(cells[at]));
+    let listed: Vec<&str> = column(0).chain(column(2)).collect();
+    assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), others);
+    assert_eq!(listed.len(), others.len(), "a crate is listed once");
+    let asked_for = column(0).count();
+    let counts = format!(
+        "{} of the workspace and {} of others, of which {asked_for} are",
+        ["no", "one", "two", "three", "four", "five"][ours.len()],
+        others.len()
+    );
+    let flowing = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flowing.contains(&counts), "the page has to say: {counts}");
 }
