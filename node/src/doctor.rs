@@ -5,6 +5,7 @@
 //! Nothing here changes the host.
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::Path;
 
 pub mod facts;
@@ -12,6 +13,9 @@ mod gather;
 pub mod judge;
 #[cfg(test)]
 mod tests;
+
+/// Largest configuration that is passed on, bytes: as much as the helper reads.
+const CONFIGURATION_BYTES: u64 = 1024 * 1024;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -75,9 +79,11 @@ pub fn examine(path: &Path) -> Report {
     Report::of(judge::judge(&gather::gather(path)))
 }
 
-/// What a process of this user finds of what the configuration at `path` names; `None` without one that can be used. A
-/// doctor that runs as root has a child of the node's user ask this.
+/// What a process of this user finds of what a configuration names, whose text stands in stdin and which lies at `path`;
+/// `None` when it cannot be used. A doctor that runs as root has a child of the node's user ask this.
 #[must_use]
 pub fn probe(path: &Path) -> Option<facts::Probe> {
-    gather::probe(path)
+    let mut text = String::new();
+    std::io::stdin().lock().take(CONFIGURATION_BYTES).read_to_string(&mut text).ok()?;
+    gather::probe(path, &text)
 }

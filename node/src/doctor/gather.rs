@@ -5,7 +5,7 @@ use super::facts::{Configuration, Configured, Facts, Probe};
 use bcd_protocol::config::Config;
 use nix::unistd::{Group, User, geteuid};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -26,36 +26,35 @@ const SAYS: u64 = 1 << 20;
 
 pub(super) fn gather(path: &Path) -> Facts {
     let kvm = Group::from_name("kvm").ok().flatten().map(|g| g.gid.as_raw());
-    let (configuration, config) = read_configuration(path);
-    let configured = config.map(|config| configured(path, config, kvm));
+    let (configuration, read) = read_configuration(path);
+    let configured = read.map(|(text, config)| configured(path, &text, config, kvm));
     Facts { configuration, host: host::host(kvm), configured }
 }
 
-/// What a process of this user finds of what `path` configures; `None` without a usable configuration.
-pub(super) fn probe(path: &Path) -> Option<Probe> {
-    let (_, config) = read_configuration(path);
-    config.map(|config| ask::probe(path, &config))
+/// What a process of this user finds of the configuration `text`, which lies at `path`; `None` when it cannot be used.
+pub(super) fn probe(path: &Path, text: &str) -> Option<Probe> {
+    Config::parse(text).ok().map(|config| ask::probe(path, &config))
 }
 
-fn read_configuration(path: &Path) -> (Configuration, Option<Config>) {
+fn read_configuration(path: &Path) -> (Configuration, Option<(String, Config)>) {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return (Configuration::Missing(path.to_owned()), None),
         Err(e) => return (Configuration::Unreadable(path.to_owned(), e.to_string()), None),
     };
     match Config::parse(&text) {
-        Ok(config) => (Configuration::Fine(places::way(path)), Some(config)),
+        Ok(config) => (Configuration::Fine(places::way(path)), Some((text, config))),
         Err(e) => (Configuration::Wrong(format!("{}: {e}", path.display())), None),
     }
 }
 
-fn configured(path: &Path, config: Config, kvm: Option<u32>) -> Configured {
+fn configured(path: &Path, text: &str, config: Config, kvm: Option<u32>) -> Configured {
     let user = User::from_name(config.helper.node_user.as_str()).ok().flatten();
     let node_user = user.map(|u| (u.uid.as_raw(), u.gid.as_raw()));
     let own = geteuid();
     let as_node = match node_user {
         Some((uid, _)) if uid == own.as_raw() => Some(ask::probe(path, &config)),
-        Some(user) if own.is_root() => ask::probe_as(path, user),
+        Some(user) if own.is_root() => ask::probe_as(path, text, user),
         Some(_) | None => None,
     };
     // Another socket is a libvirt with a configuration of its own.
@@ -101,15 +100,19 @@ fn program(name: &str) -> Option<PathBuf> {
 
 /// What a program says to stdout when it ends well within `patience`; it is ended otherwise.
 fn output(program: &Path, arguments: &[&str], patience: Duration) -> Result<String, String> {
-    output_of(Command::new(program).args(arguments), patience)
+    output_of(Command::new(program).args(arguments), "", patience)
 }
 
-fn output_of(command: &mut Command, patience: Duration) -> Result<String, String> {
+/// As [`output`], for a command that reads `input`, which is small.
+fn output_of(command: &mut Command, input: &str, patience: Duration) -> Result<String, String> {
     command.env_clear().env("PATH", PROGRAMS.join(":")).env("LC_ALL", "C.UTF-8");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let until = Instant::now() + patience;
     let mut child = command.spawn().map_err(|e| e.to_string())?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let input = input.to_owned();
+    // A program that does not read it says by its end what it makes of that.
+    thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
     let said = within(patience, move || {
         let mut said = String::new();
         stdout.map(|out| out.take(SAYS).read_to_string(&mut said));

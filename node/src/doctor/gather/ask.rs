@@ -34,11 +34,12 @@ pub(crate) fn probe(config_file: &Path, config: &Config) -> Probe {
 }
 
 /// What the node's user finds; `None` when that cannot be asked.
-pub(super) fn probe_as(config_file: &Path, (uid, gid): (u32, u32)) -> Option<Probe> {
+pub(super) fn probe_as(config_file: &Path, text: &str, (uid, gid): (u32, u32)) -> Option<Probe> {
     let mut command = Command::new(std::env::current_exe().ok()?);
     let config_file = std::path::absolute(config_file).ok()?;
     command.arg("--config").arg(config_file).args(["doctor", "--probe"]).uid(uid).gid(gid).current_dir("/");
-    let says = output_of(&mut command, CHILD_TIME).ok()?;
+    // The text itself: whether that user can read the file is one of the questions.
+    let says = output_of(&mut command, text, CHILD_TIME).ok()?;
     serde_json::from_str(&says).ok()
 }
 
