@@ -263,3 +263,32 @@ fn a_tool_that_fails_is_quoted_in_bounds_and_gets_no_environment() {
     let full = shell("echo 'write: No space left on device' >&2; exit 1", Duration::from_secs(10)).unwrap_err();
     assert_eq!(full.kind(), FaultKind::ResourcesExhausted);
 }
+
+#[test]
+fn many_new_instances_at_once_run_a_few_tools_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let script = format!("echo + >>{0}; sleep 0.1; echo - >>{0}", log.display());
+    let all = async {
+        let mut tools = tokio::task::JoinSet::new();
+        for _ in 0..3 * tool::AT_ONCE {
+            let script = script.clone();
+            tools.spawn(async move {
+                let mut command = tokio::process::Command::new("/bin/sh");
+                tool::run("sh", command.args(["-c", &script]), Duration::from_secs(20)).await
+            });
+        }
+        while let Some(ended) = tools.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    };
+    run(all);
+    let text = fs::read_to_string(log).unwrap();
+    let (mut now, mut most) = (0_usize, 0);
+    for line in text.lines() {
+        now = if line == "+" { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    assert_eq!(text.lines().count(), 6 * tool::AT_ONCE);
+    assert!((2..=tool::AT_ONCE).contains(&most), "{most} at once");
+}

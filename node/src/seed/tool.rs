@@ -8,11 +8,15 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
+use tokio::sync::Semaphore;
 
 /// Where programs are looked for: a PATH from outside must not choose what runs.
 const DIRECTORIES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 /// A seed has a few KiB: a tool that takes this long hangs.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// Tools that run at once; more wait. The unit's limit on tasks leaves room for them.
+pub(super) const AT_ONCE: usize = 8;
+static PLACES: Semaphore = Semaphore::const_new(AT_ONCE);
 /// Most bytes kept of what the tool says.
 const SAYS: u64 = 4096;
 
@@ -71,9 +75,10 @@ impl Tool {
     }
 }
 
-/// Runs a tool to its end, or ends it at the deadline.
+/// Runs a tool to its end, or ends it at the deadline, which counts from its start and not while it waits for its turn.
 pub(super) async fn run(name: &str, command: &mut Command, deadline: Duration) -> Result<(), Fault> {
     let failed = |e| Fault::because(FaultKind::Internal, format!("{name} cannot be run to make the seed"), e);
+    let _place = PLACES.acquire().await.map_err(|e| Fault::because(FaultKind::Internal, "no seed can be made", e))?;
     command.env_clear().env("LC_ALL", "C.UTF-8");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(failed)?;
