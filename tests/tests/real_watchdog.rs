@@ -5,7 +5,9 @@ use bcd_tests::place::Place;
 use bcd_tests::wire::Wire;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ const ASKED: u64 = 900_000;
 struct Watched {
     child: Child,
     manager: UnixDatagram,
+    log: PathBuf,
 }
 
 impl Watched {
@@ -23,16 +26,15 @@ impl Watched {
     fn start(place: &Place, name: &str, program: &[&str], whose: &str) -> Self {
         let socket = place.root().join("run").join(format!("{name}.notify"));
         let manager = UnixDatagram::bind(&socket).expect("a notification socket");
-        place.give(&socket);
+        // As systemd's own: the helper has no capability in force that would let it write to another user's.
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).expect("chmod");
         let script = format!("export WATCHDOG_PID={whose}; exec \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", script.as_str(), "sh"]).args(program).env("NOTIFY_SOCKET", &socket);
-        command
-            .env("WATCHDOG_USEC", ASKED.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Self { child: command.spawn().expect("start"), manager }
+        let log = place.root().join(format!("{name}.log"));
+        let file = std::fs::File::create(&log).expect("a log");
+        command.env("WATCHDOG_USEC", ASKED.to_string()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        Self { child: command.spawn().expect("start"), manager, log }
     }
 
     fn pid(&self) -> Pid {
@@ -60,6 +62,9 @@ impl Drop for Watched {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- its log:\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
     }
 }
 
