@@ -148,7 +148,8 @@ fn the_paths_in_the_units_are_the_defaults_of_the_configuration() {
     assert_eq!(one(&node, "Service.User"), user);
     let api = config.node.api.as_path().parent().expect("a directory").display().to_string();
     assert_eq!(words(&node, "Service.ReadWritePaths"), [format!("-{}", config.data_dir), format!("-{api}")]);
-    assert_eq!(words(&helper, "Service.ReadWritePaths"), [config.helper.state_dir.to_string()]);
+    assert_eq!(format!("/var/lib/{}", one(&helper, "Service.StateDirectory")), config.helper.state_dir.to_string());
+    assert!(!helper.contains_key("Service.ReadWritePaths"), "nothing else is its to write");
     for said in [&helper, &node] {
         let hidden = words(said, "Service.InaccessiblePaths");
         for path in &hidden {
