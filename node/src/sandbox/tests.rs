@@ -227,3 +227,21 @@ fn child_families() {
         assert_eq!(error, nix::errno::Errno::ENOSYS);
     }
 }
+
+#[test]
+fn the_nodes_tasks_core_files_and_locked_memory_are_bounded_for_good() {
+    let (_dir, place) = place();
+    let (text, status) = child("child_limits", &place);
+    assert!(status.success(), "{text}");
+}
+
+#[test]
+#[ignore = "run by the_nodes_tasks_core_files_and_locked_memory_are_bounded_for_good"]
+fn child_limits() {
+    let Some(_place) = entered() else { return };
+    let limit = |resource| getrlimit(resource).expect("a limit");
+    assert_eq!(limit(Resource::RLIMIT_CORE), (0, 0));
+    assert_eq!(limit(Resource::RLIMIT_MEMLOCK), (0, 0));
+    let (soft, hard) = limit(Resource::RLIMIT_NPROC);
+    assert!(soft == hard && hard <= TASKS, "{soft} {hard}");
+}

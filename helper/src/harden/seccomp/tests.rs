@@ -54,8 +54,9 @@ fn a_new_process_and_a_network_socket_are_refused_and_the_helper_lives_on() {
 #[test]
 fn threads_files_and_clocks_still_work() {
     let status = under_filter("threads_files_and_clocks_still_work", || {
-        let counted = std::thread::spawn(|| std::fs::read_dir("/").unwrap().count()).join().unwrap();
-        assert!(counted > 0);
+        use std::io::Read;
+        let read = std::thread::spawn(|| std::fs::File::open("/etc/passwd").unwrap().read(&mut [0; 8]).unwrap());
+        assert!(read.join().unwrap() > 0);
         std::thread::sleep(std::time::Duration::from_millis(1));
         let file = tempfile::tempfile().unwrap();
         file.sync_all().unwrap();
