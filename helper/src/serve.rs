@@ -1,9 +1,9 @@
 //! Accepts connections, keeps their number within bounds, and ends in good order.
 //!
 //! Room: `helper`. Connections come from a listener, or there is the one that the node made when it started this helper, and
-//! then the helper ends with it. When all places are taken, the newcomer gets in and another goes: first one that has not greeted, of
-//! the process that holds most connections, the longest silent. So a flood drives out itself. Losing a connection loses
-//! no effect.
+//! then the helper ends with it. When all places are taken, the newcomer gets in and another goes: first one of a process that
+//! holds more than its share, then one that has not greeted, of the process that holds most connections, the longest silent. So
+//! a flood drives out itself, and before it costs a session: all that wait come in at once. Losing a connection loses no effect.
 use crate::audit;
 use crate::pipeline::Helper;
 use crate::session;
@@ -31,6 +31,12 @@ const GREETING: Duration = Duration::from_secs(limits::HANDSHAKE_SECONDS);
 
 /// The same of the node that started this helper: it starts at the same time. It keeps nobody from a place.
 const GREETING_OF_A_PAIR: Duration = Duration::from_secs(120);
+
+/// As many as may wait to be accepted: more than that do not come in at once.
+const AT_ONCE: usize = 128;
+
+/// Connections beyond which a process holds more than its share. A node holds one, and two while it connects anew.
+const SHARE: usize = limits::CONNECTIONS / 4;
 
 /// Where connections come from.
 #[derive(Debug)]
@@ -64,6 +70,15 @@ impl Door {
                 Some(connection) => Ok(connection),
                 None => std::future::pending().await,
             },
+        }
+    }
+
+    /// The next connection, if one waits already.
+    async fn accept_waiting(&mut self) -> Option<std::io::Result<UnixSeqpacket>> {
+        tokio::select! {
+            biased;
+            accepted = self.accept() => Some(accepted),
+            () = std::future::ready(()) => None,
         }
     }
 
@@ -133,43 +148,70 @@ impl Place {
 struct Places(Mutex<Vec<Arc<Place>>>);
 
 impl Places {
-    /// Adds a connection, and drives another out when all places are taken.
-    fn add(&self, place: Arc<Place>) {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= limits::CONNECTIONS
-            && let Some(index) = victim(&places)
-        {
-            let out = places.swap_remove(index);
+    /// Adds a connection. When all places are taken, another is driven out, and returned.
+    fn add(&self, place: Arc<Place>) -> Option<Arc<Place>> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = taken.len() >= limits::CONNECTIONS;
+        let out = full.then(|| victim(&taken, place.pid)).flatten().map(|index| taken.swap_remove(index));
+        taken.push(place);
+        drop(taken);
+        if let Some(out) = &out {
+            let greeted = out.greeted.load(Ordering::Relaxed);
             if audit::told(out.pid) {
-                tracing::warn!(
-                    peer_pid = out.pid,
-                    greeted = out.greeted.load(Ordering::Relaxed),
-                    "all places are taken: a connection makes room"
-                );
+                tracing::warn!(peer_pid = out.pid, greeted, "all places are taken: a connection makes room");
             }
             out.evict();
         }
-        places.push(place);
+        out
     }
 
     fn remove(&self, place: &Arc<Place>) {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|other| !Arc::ptr_eq(other, place));
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.retain(|other| !Arc::ptr_eq(other, place));
     }
 }
 
-/// Which of `places` makes room.
-fn victim(places: &[Arc<Place>]) -> Option<usize> {
-    let mut held: HashMap<i32, usize> = HashMap::new();
+/// Which of `places` makes room for a connection of process `newcomer`.
+fn victim(places: &[Arc<Place>], newcomer: i32) -> Option<usize> {
+    let mut held = HashMap::from([(newcomer, 1_usize)]);
     for place in places {
         let count = held.entry(place.pid).or_default();
         *count = count.saturating_add(1);
     }
     let rank = |place: &Place| {
         let many = held.get(&place.pid).copied().unwrap_or_default();
-        (place.greeted.load(Ordering::Relaxed), std::cmp::Reverse(many), place.last.load(Ordering::Relaxed))
+        let greeted = place.greeted.load(Ordering::Relaxed);
+        (many <= SHARE, greeted, std::cmp::Reverse(many), place.last.load(Ordering::Relaxed))
     };
     places.iter().enumerate().min_by_key(|(_, place)| rank(place)).map(|(index, _)| index)
+}
+
+/// One that was let in and has no session yet.
+struct Newcomer {
+    socket: UnixSeqpacket,
+    peer: Peer,
+    place: Arc<Place>,
+}
+
+/// Lets in the connection that was accepted and all that wait behind it; those that did not have to make room at once.
+async fn let_in(door: &mut Door, places: &Places, start: Instant, first: UnixSeqpacket) -> Vec<Newcomer> {
+    let mut newcomers: Vec<Newcomer> = Vec::new();
+    let mut socket = first;
+    for _ in 0..AT_ONCE {
+        if let Some(peer) = peer_of(&socket) {
+            let place = Arc::new(Place::new(peer.pid, door.greeting(), start));
+            if let Some(out) = places.add(Arc::clone(&place)) {
+                newcomers.retain(|other| !Arc::ptr_eq(&other.place, &out));
+            }
+            newcomers.push(Newcomer { socket, peer, place });
+        }
+        match door.accept_waiting().await {
+            Some(Ok(next)) => socket = next,
+            // The next turn meets the error again, if it lasts.
+            Some(Err(_)) | None => break,
+        }
+    }
+    newcomers
 }
 
 /// Serves until the process is told to stop or its one connection is gone, then lets what is under way end.
@@ -203,9 +245,7 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
             Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
             accepted = door.accept() => match accepted {
                 Ok(socket) => {
-                    if let Some(peer) = peer_of(&socket) {
-                        let place = Arc::new(Place::new(peer.pid, door.greeting(), start));
-                        places.add(Arc::clone(&place));
+                    for Newcomer { socket, peer, place } in let_in(&mut door, &places, start, socket).await {
                         let (helper, places, stopping) = (Arc::clone(&helper), Arc::clone(&places), stopping.clone());
                         sessions.spawn(async move {
                             session::run(helper, socket, peer, Arc::clone(&place), stopping).await;

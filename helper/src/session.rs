@@ -139,7 +139,12 @@ impl Session {
                 biased;
                 () = self.place.evicted() => return Err(Closed::Evicted),
                 sent = send(&self.socket, self.queue.front()), if sending => {
-                    sent?;
+                    match sent {
+                        Ok(()) => {}
+                        // It left without waiting for the answer: its own wish, and no news however often.
+                        Err(cause) if is_gone(&cause) => return Ok(()),
+                        Err(cause) => return Err(cause.into()),
+                    }
                     if let Some(sent) = self.queue.pop_front() {
                         self.queued = self.queued.saturating_sub(sent.bytes.len());
                     }
@@ -150,7 +155,11 @@ impl Session {
                     self.push(reply);
                 }
                 got = self.socket.recv(&mut buffer), if room => {
-                    let got = got?;
+                    let got = match got {
+                        Ok(got) => got,
+                        Err(cause) if is_gone(&cause) => return Ok(()),
+                        Err(cause) => return Err(cause.into()),
+                    };
                     if got.truncated() {
                         return Err(Closed::Oversized);
                     }
@@ -239,6 +248,11 @@ async fn late(work: tokio::task::JoinHandle<Answer>, id: RequestId, peer: Peer) 
         }
         Err(cause) => tracing::error!(request = id.0, peer_pid = peer.pid, %cause, "a late request failed"),
     }
+}
+
+/// Whether an error says no more than that the peer has left.
+fn is_gone(cause: &std::io::Error) -> bool {
+    matches!(cause.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset)
 }
 
 fn arm(clock: std::pin::Pin<&mut Sleep>, after: Duration) {

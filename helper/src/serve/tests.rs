@@ -11,31 +11,42 @@ fn place(pid: i32, greeted: bool, last: u64) -> Arc<Place> {
 #[test]
 fn one_that_has_not_greeted_goes_first() {
     let places = [place(1, true, 0), place(1, true, 1), place(2, false, 9)];
-    assert_eq!(victim(&places), Some(2), "although its process holds fewer and it spoke last");
+    assert_eq!(victim(&places, 50), Some(2), "although its process holds fewer and it spoke last");
 }
 
 #[test]
 fn the_process_that_holds_most_gives_one_up() {
     let places = [place(7, true, 0), place(3, true, 5), place(3, true, 6)];
-    assert_eq!(victim(&places), Some(1), "the longest silent of process 3");
+    assert_eq!(victim(&places, 50), Some(1), "the longest silent of process 3");
     let ungreeted = [place(7, false, 0), place(3, false, 6), place(3, false, 5)];
-    assert_eq!(victim(&ungreeted), Some(2));
+    assert_eq!(victim(&ungreeted, 50), Some(2));
 }
 
 #[test]
 fn among_equals_the_longest_silent_goes() {
     let places = [place(1, true, 30), place(2, true, 10), place(3, true, 20)];
-    assert_eq!(victim(&places), Some(1));
+    assert_eq!(victim(&places, 50), Some(1));
+}
+
+#[test]
+fn a_process_that_takes_more_than_its_share_makes_room_before_a_newcomer_that_has_not_greeted_yet() {
+    let mut places: Vec<_> = (0..SHARE).map(|n| place(7, true, 10 + u64::try_from(n).unwrap())).collect();
+    places.push(place(1, false, 90));
+    places.push(place(2, true, 0));
+    assert_eq!(victim(&places, 2), Some(SHARE), "a full share is no flood: the one that has not greeted goes");
+    assert_eq!(victim(&places, 7), Some(0), "one more is: the longest silent of its own");
+    places.push(place(7, false, 99));
+    assert_eq!(victim(&places, 1), Some(SHARE + 2), "of a flood, those that have not greeted go first");
 }
 
 #[test]
 fn nobody_goes_while_there_is_room() {
     let places = Places::default();
     for n in 0..limits::CONNECTIONS {
-        places.add(place(i32::try_from(n).unwrap(), true, 1));
+        assert!(places.add(place(i32::try_from(n).unwrap(), true, 1)).is_none());
     }
     assert_eq!(places.0.lock().unwrap().len(), limits::CONNECTIONS);
-    places.add(place(99, false, 2));
+    assert!(places.add(place(99, false, 2)).is_some());
     let left = places.0.lock().unwrap();
     assert_eq!(left.len(), limits::CONNECTIONS, "one went, one came");
     assert!(left.iter().any(|place| place.pid == 99), "the newcomer is in");
