@@ -173,6 +173,8 @@ impl Session {
                     let message = codec::decode(datagram)?;
                     self.place.touch();
                     self.receive(message);
+                    // One request a turn: whoever asks without an end does not keep the others waiting for it.
+                    tokio::task::yield_now().await;
                 }
                 changed = stopping.changed(), if !stop => stop = changed.is_err() || *stopping.borrow(),
                 () = clock.as_mut(), if !self.greeted || stalling => {

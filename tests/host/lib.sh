@@ -11,6 +11,17 @@ logs=$target/test-logs/host
 # lend DIR FILE NAME: a stripped copy, since debug information is most of a test's bytes.
 lend() { strip --strip-debug -o "$1/$3" "$2"; }
 
+# packages DIR: two of the package, the same but for what dpkg takes them for. From a release build, or, with
+# BCD_TEST_HOST_PROFILE=debug, from the debug build in BIN.
+packages() {
+	local dir=$1 bin=$2
+	local -a from=()
+	[ "${BCD_TEST_HOST_PROFILE:-release}" = release ] || from=(--bin-dir "$bin")
+	mkdir -p "$dir"
+	cp "$("$top/packaging/deb" "${from[@]}" --revision 1)" "$dir/older.deb"
+	cp "$("$top/packaging/deb" "${from[@]}" --revision 2)" "$dir/newer.deb"
+}
+
 # payload DIR: everything that a booted host is given, in one directory.
 payload() {
 	local dir=$1 line image
@@ -24,6 +35,7 @@ payload() {
 		lend "$dir/tests" "$line" "$(basename "$line" | sed 's/-[0-9a-f]*$//')"
 	done < <(sed -nE 's,^ *Executable tests/((host|real)_[a-z_/]*)(\.rs)? \((.*)\)$,\4,p' "$logs/build.log")
 	[ -e "$dir/tests/host_is_real" ] || die "cargo named no test of the host: see $logs/build.log"
+	packages "$dir/packages" "$dir/bin" || die "the package cannot be built"
 	image=$("$top/packaging/guest/build")
 	cp "$image" "$dir/guest/guest.qcow2"
 	cp "$top/packaging/guest/serve" "$top/packaging/guest/certificates" "$dir/guest/"
@@ -40,7 +52,7 @@ disk() {
 }
 
 # emulator IMAGE OVERLAY PAYLOAD ARGUMENT…: becomes the emulator of a host; needs no KVM, and gives one to what runs inside.
-# The virtual IOMMU and the spare network card are there to pass a PCI device through.
+# A busy machine is no broken timer (no_timer_check). The virtual IOMMU and the spare network card are there to pass a PCI device through.
 emulator() {
 	local image=$1 overlay=$2 payload=$3 append=$4
 	shift 4
@@ -48,7 +60,7 @@ emulator() {
 		-accel tcg,thread=multi -cpu max -smp 2 -m "${BCD_TEST_HOST_MIB:-3072}" \
 		-machine q35,kernel-irqchip=split -device intel-iommu,intremap=on,caching-mode=on \
 		-kernel "$image/vmlinuz" -initrd "$image/initrd" \
-		-append "root=/dev/vda rw console=ttyS0 intel_iommu=on panic=1 $append" \
+		-append "root=/dev/vda rw console=ttyS0 intel_iommu=on no_timer_check panic=1 $append" \
 		-drive "file=$overlay,if=none,id=root,format=qcow2,cache=writeback" -device virtio-blk-pci,drive=root \
 		-drive "file=$payload,if=none,id=payload,format=raw,readonly=on" -device virtio-blk-pci,drive=payload \
 		-device virtio-rng-pci -netdev user,id=nowhere,restrict=on -device e1000e,netdev=nowhere "$@"

@@ -1,0 +1,92 @@
+//! The installed units: how little they are exposed, and what their processes really have.
+use bcd_tests::daemons::wait_for;
+use bcd_tests::host::{self, ok, unit};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// What `systemd-analyze security` says of a unit: 0 is safest, 10 is what libvirtd and virtlogd nearly get (9.6).
+fn exposure(name: &str) -> f64 {
+    let text = ok(&format!("systemd-analyze security --no-pager {name} | tail -n 1"));
+    let number = text.split_once("level for ").and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+    number.unwrap_or_else(|| panic!("no exposure in: {text}"))
+}
+
+#[test]
+fn the_units_are_exposed_no_further_than_promised() {
+    if !host::inside("the_units_are_exposed_no_further_than_promised") {
+        return;
+    }
+    let (node, helper, libvirtd) =
+        (exposure("bcd-node.service"), exposure("bcd-helper.service"), exposure("libvirtd.service"));
+    eprintln!("exposure: node {node}, helper {helper}, libvirtd {libvirtd}");
+    assert!(libvirtd > 9.0, "the measure is another one: libvirtd has {libvirtd}");
+    assert!(node <= 1.3, "node: {node}");
+    assert!(helper <= 3.0, "helper: {helper}");
+}
+
+fn status_of(name: &str) -> BTreeMap<String, String> {
+    let pid = unit(name, "MainPID");
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .expect("the daemon runs")
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_installed_daemons_have_what_they_say_and_no_more() {
+    if !host::inside("the_installed_daemons_have_what_they_say_and_no_more") {
+        return;
+    }
+    let user = host::node_user();
+    for (name, uid, most) in [("bcd-node.service", user.uid.as_raw(), 0), ("bcd-helper.service", 0, 3)] {
+        let status = status_of(name);
+        let uids: Vec<u32> = status["Uid"].split_whitespace().map(|uid| uid.parse().expect("a uid")).collect();
+        assert_eq!(uids, [uid; 4], "{name}");
+        for set in ["CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            let held = u64::from_str_radix(&status[set], 16).expect("a set").count_ones();
+            assert!(held <= most, "{name} has {held} capabilities in {set}");
+        }
+        assert_eq!((status["NoNewPrivs"].as_str(), status["Seccomp"].as_str()), ("1", "2"), "{name}");
+        let invocation = unit(name, "InvocationID");
+        let journal = format!("journalctl -q --no-pager -o cat _SYSTEMD_INVOCATION_ID={invocation}");
+        let told = ok(&format!("{journal} | grep -E 'sandbox.*no_new_privs'"));
+        assert_eq!(told.lines().count(), 1, "{name} tells its sandbox once: {told}");
+        // Linux 6.1 knows Landlock's second ABI, which is not the whole.
+        let landlock = ["landlock=partial", "landlock=full"].iter().any(|word| told.contains(word));
+        assert!(landlock && told.contains("seccomp=true"), "{name}: {told}");
+        assert_eq!(unit(name, "Restart"), "always", "{name}");
+    }
+    for limit in ["MemoryMax", "TasksMax"] {
+        for name in ["bcd-node.service", "bcd-helper.service"] {
+            assert!(unit(name, limit).parse::<u64>().is_ok_and(|most| most < u64::MAX), "{name} has no {limit}");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_hangs_is_started_again_by_its_watchdog() {
+    if !host::inside("a_daemon_that_hangs_is_started_again_by_its_watchdog") {
+        return;
+    }
+    let operator = host::operator();
+    for name in ["bcd-helper.service", "bcd-node.service"] {
+        assert_ne!(unit(name, "WatchdogUSec"), "0", "{name} has a watchdog");
+        // The same, sooner.
+        let dir = format!("/run/systemd/system/{name}.d");
+        let _ = ok(&format!(
+            "mkdir -p {dir} && printf '[Service]\\nWatchdogSec=8\\n' >{dir}/soon.conf && systemctl daemon-reload && systemctl restart {name}"
+        ));
+        let pid = unit(name, "MainPID");
+        std::thread::sleep(std::time::Duration::from_secs(12));
+        assert_eq!(unit(name, "MainPID"), pid, "{name} feeds its watchdog");
+        let _ = ok(&format!("kill -STOP {pid}"));
+        wait_for(&format!("another process of {name}"), 60, || {
+            let now = unit(name, "MainPID");
+            now != pid && now != "0"
+        });
+        let _ = ok(&format!("rm -r {dir} && systemctl daemon-reload && systemctl restart {name}"));
+        wait_for("the node's answer", 30, || operator.status().is_some());
+    }
+}
