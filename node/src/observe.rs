@@ -19,10 +19,12 @@ use bcd_protocol::reply::RecordView;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+mod live;
 mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use live::Unread;
 pub use scan::{Found, look_at, scan};
 
 /// What one look at the host answered.
@@ -64,6 +66,7 @@ pub struct Observer {
     boots: BTreeMap<InstanceId, u32>,
     foreign: Vec<ForeignDomain>,
     details: HashMap<DomainUuid, Arc<Details>>,
+    live: live::Live,
     described: Option<(u64, BTreeSet<DomainUuid>)>,
     files: Option<BTreeMap<InstanceId, InstanceFiles>>,
     images: HashSet<ImageRef>,
@@ -84,6 +87,7 @@ impl Default for Observer {
             boots: BTreeMap::new(),
             foreign: Vec::new(),
             details: HashMap::new(),
+            live: live::Live::default(),
             described: None,
             files: None,
             images: HashSet::new(),
@@ -224,6 +228,22 @@ impl Observer {
     /// Has the definitions of foreign domains read again: they could not be.
     pub fn forget_descriptions(&mut self) {
         self.described = None;
+    }
+
+    /// The next running instances of which it is to be read what their VMMs were started with.
+    pub fn unread_live(&mut self) -> Vec<Unread> {
+        self.live.unread(&self.boots, &self.records)
+    }
+
+    /// Takes in what the VMMs of `asked` were started with.
+    pub fn take_live(&mut self, asked: Vec<Unread>, found: &HashMap<DomainUuid, Arc<Details>>) {
+        self.live.take(asked, found);
+    }
+
+    /// What an instance's VMM runs with, where that differs from its definition.
+    #[must_use]
+    pub fn runs_with(&self, id: &InstanceId) -> Option<&Details> {
+        self.live.other_than(self.records.get(id)?, *self.boots.get(id)?)
     }
 
     /// What the planner is given.

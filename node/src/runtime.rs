@@ -106,6 +106,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// As [`Runtime::list`].
     fn details(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>>;
 
+    /// What the VMMs of running `domains` were started with; one that is gone meanwhile is left out.
+    ///
+    /// # Errors
+    /// As [`Runtime::list`].
+    fn live(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>>;
+
     /// Which start of the domain called `name` runs now; `None` also when that cannot be told. Unlike [`Runtime::list`] it
     /// does not wait for domains that are just being started.
     fn boot<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<u32>>;
@@ -143,7 +149,7 @@ pub struct Listing {
     pub definitions: u64,
 }
 
-/// What a domain's definition says, for the list of foreign domains.
+/// What a domain's definition says, or what its VMM was started with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Details {
     /// Virtual CPUs.

@@ -211,6 +211,9 @@ pub struct InstanceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<GuestUidSchema>")]
     pub uid: Option<GuestUid>,
+    /// What its VMM was started with, where its definition has changed since: the change comes with its next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_with: Option<RunsWith>,
     /// What is being done for it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<Activity>,
@@ -298,6 +301,18 @@ pub struct VolumeStatus {
     pub serial: VolumeSerial,
     /// Whether it is attached read-only.
     pub read_only: bool,
+}
+
+/// What a VMM was started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunsWith {
+    /// Virtual CPUs, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
+    /// Memory, bytes, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// What is being done for an instance.

@@ -210,6 +210,7 @@ fn note(instance: &InstanceStatus, now: UnixMillis) -> String {
         match instance.desired {
             None => parts.push("to be deleted".to_owned()),
             Some(desired) if !is(instance.state, desired) => parts.push(format!("wanted {}", wanted(desired))),
+            Some(_) if instance.runs_with.is_some() => parts.push("restart pending".to_owned()),
             Some(_) => {}
         }
         if let Some(reason) = instance.stop_reason.filter(|_| instance.state == InstanceState::Stopped) {
@@ -285,6 +286,11 @@ pub(super) fn one(instance: &InstanceStatus, now: UnixMillis) -> String {
     line("runtime", printable(instance.runtime.as_str()));
     if let Some(allocation) = &instance.allocation {
         line("allocation", allocation.to_string());
+    }
+    if let Some(runs) = &instance.runs_with {
+        let vcpus = runs.vcpus.map(|vcpus| count(usize::try_from(vcpus).unwrap_or(usize::MAX), "vCPU"));
+        let parts: Vec<String> = vcpus.into_iter().chain(runs.memory_bytes.map(bytes)).collect();
+        line("restart", format!("pending: it runs with {} until its next start", parts.join(" and ")));
     }
     if let Some(vcpus) = instance.vcpus {
         line("vcpus", vcpus.to_string());

@@ -1,18 +1,17 @@
 //! What the command line accepts, and what it prints.
 mod man;
+mod plan_shown;
 
 use super::apply::{Goal, Look};
 use super::text::{Style, ago, bytes, moment, printable, printable_lines};
-use super::{Cli, Command, doctor, events, plan, spec, status};
+use super::{Cli, Command, doctor, events, spec, status};
 use crate::api::events::{Event, EventKind};
 use crate::api::service::{ApplyReport, Document, PlanReport};
 use crate::doctor::{Finding, Level, Report};
-use crate::fault::FaultKind;
-use crate::plan::{Change, Phase, Plan, Refusal, Step};
+use crate::plan::Plan;
 use crate::spec::Format;
-use crate::status::{NodeStatus, Section, UnixMillis};
+use crate::status::{NodeStatus, UnixMillis};
 use bcd_protocol::id::InstanceId;
-use bcd_protocol::size::DiskBytes;
 use clap::{CommandFactory, Parser};
 use serde_json::{Value, json};
 
@@ -171,6 +170,15 @@ win\\u{202e}  paused      1   1 GiB  01234567-89ab-cdef-0123-456789abcdef
 }
 
 #[test]
+fn a_pending_restart_is_shown_with_what_runs_until_then() {
+    let web = instance("web-1", json!({ "runs_with": { "vcpus": 1, "memory_bytes": 268_435_456_u64 } }));
+    let shown = status::all(&node(json!([web.clone()]), json!([])), UnixMillis(NOW), Style::Plain, false);
+    assert!(shown.contains("web-1     running      2  512 MiB  10 GiB  -          restart pending\n"), "{shown}");
+    let one = status::one(&serde_json::from_value(web).unwrap(), UnixMillis(NOW));
+    assert!(one.contains("restart     pending: it runs with 1 vCPU and 256 MiB until its next start\n"), "{one}");
+}
+
+#[test]
 fn foreign_domains_are_counted_and_a_few_are_named() {
     let foreign = |number: usize| {
         let one = |n| {
@@ -250,100 +258,6 @@ next try    2026-01-31T12:00:05Z
         "ab".repeat(32)
     );
     assert_eq!(status::one(&status, UnixMillis(NOW)), expected);
-}
-
-fn change(name: &str, phase: Phase, steps: &[Step], refusal: Option<&str>) -> Change {
-    let refusal = refusal.map(|message| Refusal { kind: FaultKind::Unsupported, message: message.to_owned() });
-    Change { instance: id(name), phase, steps: steps.to_vec(), refusal }
-}
-
-#[test]
-fn a_plan_is_a_line_per_instance_and_a_sum() {
-    let disk_bytes = DiskBytes::new(20 << 30).unwrap();
-    let plan = Plan {
-        changes: vec![
-            change("old", Phase::Delete, &[Step::Destroy, Step::Undefine, Step::RemoveFiles], None),
-            change("db", Phase::Change, &[Step::GrowLive { disk_bytes }], None),
-            change(
-                "web-10",
-                Phase::Change,
-                &[
-                    Step::FetchImage,
-                    Step::CreateDisk,
-                    Step::WriteSeed,
-                    Step::Define,
-                    Step::Share,
-                    Step::Start { paused: false },
-                ],
-                None,
-            ),
-            change("gpu", Phase::Held, &[], Some("gpu_device_ids is not built yet")),
-            change("gone", Phase::Held, &[], None),
-        ],
-        unchanged: 7,
-        unreadable: Vec::new(),
-        refusal: None,
-    };
-    let report = PlanReport { plan, deletes_running: 1, needs_allow_delete: true, unchecked: None };
-    let expected = "\
-- old     end, undefine, remove the files
-~ db      grow the disk to 20 GiB while it runs
-+ web-10  fetch the image, create the disk, write the seed, define, share the files, start
-! gpu     Unsupported: gpu_device_ids is not built yet
-! gone    nothing can be decided: its state is not known
-3 instances to change, 2 instances refused, 7 instances unchanged
-it deletes 1 running instance, more than half of them: apply needs --allow-delete
-";
-    assert_eq!(plan::render(&report), expected);
-    let nothing = PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false, unchecked: None };
-    assert_eq!(plan::render(&nothing), "nothing to do\n");
-    assert!(!plan::is_whole(&report) && plan::is_whole(&nothing));
-}
-
-#[test]
-fn a_plan_that_is_not_carried_out_as_a_whole_never_ends_as_if_nothing_were_wrong() {
-    let of = |plan: Plan| PlanReport { plan, deletes_running: 0, needs_allow_delete: false, unchecked: None };
-    let refused = of(Plan {
-        changes: vec![change("web", Phase::Held, &[], Some("nics[0]: bridge br9 is not listed (bridge-not-listed)"))],
-        unchanged: 2,
-        ..Plan::default()
-    });
-    assert_eq!(
-        plan::render(&refused),
-        "! web  Unsupported: nics[0]: bridge br9 is not listed (bridge-not-listed)\n1 instance refused, 2 instances unchanged\n"
-    );
-    let unread = of(Plan { unreadable: vec![Section::Records], ..Plan::default() });
-    assert_eq!(
-        plan::render(&unread),
-        "? nothing is decided before the helper's records can be read: `bcd status` says why it cannot\n\
-         nothing can be decided yet\n"
-    );
-    let whole = of(Plan {
-        refusal: Some(Refusal::new(FaultKind::Unsupported, "this host runs no instance runtime")),
-        ..Plan::default()
-    });
-    assert!(plan::render(&whole).ends_with("\nall refused\n"), "{}", plan::render(&whole));
-    let unchecked = PlanReport { unchecked: Some("the helper does not answer".to_owned()), ..of(Plan::default()) };
-    assert_eq!(
-        plan::render(&unchecked),
-        "nothing to do\nnot checked against what the helper allows: the helper does not answer\n"
-    );
-    let deletes = PlanReport { needs_allow_delete: true, ..of(Plan::default()) };
-    for report in [refused, unread, whole, unchecked, deletes] {
-        assert!(!plan::is_whole(&report), "{report:?}");
-    }
-    let stopped = of(Plan { changes: vec![change("web", Phase::Stop, &[Step::PowerOff], None)], ..Plan::default() });
-    assert!(plan::is_whole(&stopped));
-}
-
-#[test]
-fn waiting_does_not_end_while_part_of_the_host_cannot_be_read() {
-    let mut status = node(json!([instance("web-1", json!({}))]), json!([]));
-    assert_eq!(goal(true).judge(&status), Look::Over(vec![]));
-    let unread = json!([{ "section": "records", "since": NOW, "message": "the helper is gone" }]);
-    status.unreadable = serde_json::from_value(unread).unwrap();
-    assert_eq!(goal(true).judge(&status), Look::Wait);
-    assert_eq!(goal(true).missing(&status), ["the helper's records cannot be read (the helper is gone)"]);
 }
 
 #[test]
@@ -486,4 +400,14 @@ fn docs_api_md_has_every_route() {
         ));
     }
     held("api.md", ("<!-- routes:", "<!-- end of routes -->"), text.trim_end());
+}
+
+#[test]
+fn waiting_does_not_end_while_part_of_the_host_cannot_be_read() {
+    let mut status = node(json!([instance("web-1", json!({}))]), json!([]));
+    assert_eq!(goal(true).judge(&status), Look::Over(vec![]));
+    let unread = json!([{ "section": "records", "since": NOW, "message": "the helper is gone" }]);
+    status.unreadable = serde_json::from_value(unread).unwrap();
+    assert_eq!(goal(true).judge(&status), Look::Wait);
+    assert_eq!(goal(true).missing(&status), ["the helper's records cannot be read (the helper is gone)"]);
 }

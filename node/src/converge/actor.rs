@@ -10,7 +10,7 @@ use crate::api::events::EventKind;
 use crate::api::service::{ApplyReport, PlanReport};
 use crate::fault::{Fault, FaultKind};
 use crate::helper::Reach as HelperReach;
-use crate::observe::{Fetched, Found, Observer, fetch, scan};
+use crate::observe::{Fetched, Found, Observer, Unread, fetch, scan};
 use crate::plan::{self, Desired, DomainView, Plan};
 use crate::runtime::{Details, Reach as RuntimeReach};
 use crate::spec::NodeSpec;
@@ -32,11 +32,15 @@ const PUBLISH_SHARE: u32 = 20;
 /// What the definitions of foreign domains say.
 type Described = HashMap<DomainUuid, Arc<Details>>;
 
+/// What guests run with, and which of them were asked about.
+type Lived = (Vec<Unread>, Result<Described, Fault>);
+
 /// Work beside the actor, of which at most one of each kind is under way.
 #[derive(Default)]
 struct Beside {
     fetch: Option<(u64, JoinHandle<Fetched>)>,
     details: Option<JoinHandle<Result<Described, Fault>>>,
+    live: Option<JoinHandle<Lived>>,
     files: Option<JoinHandle<Result<Found, Fault>>>,
 }
 
@@ -170,6 +174,14 @@ impl Actor {
                         Some(Err(_)) | None => self.observer.forget_descriptions(),
                     }
                 }
+                live = one(&mut beside.live) => {
+                    // What could not be read is asked again when something changed.
+                    if let Some((asked, Ok(found))) = live {
+                        self.observer.take_live(asked, &found);
+                        self.read_live(&mut beside);
+                        changed = true;
+                    }
+                }
                 found = one(&mut beside.files) => {
                     if let Some(found) = found { self.observer.take_files(found); }
                     self.stale = true; look = true; changed = true;
@@ -232,8 +244,22 @@ impl Actor {
         if changes.any {
             self.stale = true;
             self.notice();
+            self.read_live(beside);
         }
         self.pass(number) || changes.any
+    }
+
+    /// Begins to read what guests run with that were started since.
+    fn read_live(&mut self, beside: &mut Beside) {
+        if beside.live.is_some() {
+            return;
+        }
+        let asked = self.observer.unread_live();
+        if !asked.is_empty() {
+            let runtime = Arc::clone(&self.parts.runtime);
+            let uuids = asked.iter().map(|unread| unread.uuid).collect();
+            beside.live = Some(tokio::spawn(async move { (asked, runtime.live(uuids).await) }));
+        }
     }
 
     async fn command(&mut self, command: Command) {

@@ -7,7 +7,9 @@ use crate::observe::Observer;
 use crate::plan::{Desired, DomainView, LIBVIRT_KVM};
 use crate::runtime::{Reach as RuntimeReach, id_in_name};
 use crate::spec::{Instance, RuntimeId};
-use crate::status::{DriverKind, HelperStatus, InstanceStatus, Link, NicStatus, NodeStatus, RuntimeStatus, SpecStatus};
+use crate::status::{
+    DriverKind, HelperStatus, InstanceStatus, Link, NicStatus, NodeStatus, RunsWith, RuntimeStatus, SpecStatus,
+};
 use bcd_protocol::definition::Definition;
 use bcd_protocol::id::{BridgeName, InstanceId};
 use bcd_protocol::net::MacAddress;
@@ -111,6 +113,10 @@ fn instance(id: &InstanceId, sources: &Sources<'_>, fallback: &RuntimeId) -> Ins
         volumes: Vec::new(),
         uuid: record.map(|r| r.uuid),
         uid: record.map(|r| r.uid),
+        runs_with: sources
+            .observer
+            .runs_with(id)
+            .map(|details| RunsWith { vcpus: details.vcpus, memory_bytes: details.memory_bytes }),
         doing: work.and_then(|w| w.running.as_ref()).and_then(|r| r.doing.shown()),
         last_error: work.and_then(|w| w.error.clone()),
     }

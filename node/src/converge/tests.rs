@@ -153,6 +153,35 @@ async fn an_unreadable_runtime_is_unknown_and_nothing_is_done_until_it_is_back()
 }
 
 #[tokio::test]
+async fn a_definition_that_changed_while_its_guest_ran_is_a_pending_restart_until_the_next_start() {
+    let mut world = World::new().await;
+    let pending = |i: &crate::status::InstanceStatus| i.runs_with.and_then(|r| Some((r.vcpus?, r.memory_bytes?)));
+    world.apply(&[("a", "running", ""), ("b", "running", "")]).await;
+    world.until_running("a").await;
+    world.until_running("b").await;
+    let wider = world.document(&[("a", "running", ""), ("b", "running", "")]);
+    let mut wider = wider;
+    let changed = wider.instances.iter().cloned().map(|mut i| {
+        if i.id == id("a") {
+            i.vcpus = bcd_protocol::size::Vcpus::new(3).expect("a few");
+        }
+        i
+    });
+    wider.instances = changed.collect::<Vec<_>>().try_into().expect("two");
+    world.converger.apply(wider, SpecSource::Api, false).await.expect("accepted");
+    let status = world.until_instance("a", "pending", |i| i.vcpus == Some(3) && i.runs_with.is_some()).await;
+    assert_eq!(pending(&status), Some((1, 64 << 20)), "what it runs with until then");
+    world.restart_node().await;
+    let again = world.until_instance("a", "pending after a restart of the node", |i| i.runs_with.is_some()).await;
+    assert_eq!(pending(&again), Some((1, 64 << 20)));
+    let b = world.until_instance("b", "running", |i| i.state == InstanceState::Running).await;
+    assert_eq!(pending(&b), None);
+    world.guest("a", DomainState::Stopped(StopReason::GuestShutdown));
+    let fresh = |i: &crate::status::InstanceStatus| i.state == InstanceState::Running && i.runs_with.is_none();
+    world.until_instance("a", "started anew with three", fresh).await;
+}
+
+#[tokio::test]
 async fn runtimes_are_shown_with_their_version_also_while_the_helper_is_away() {
     let mut world = World::new().await;
     world.helper_down();

@@ -135,6 +135,31 @@ fn foreign_definitions_are_read_again_when_definitions_or_foreign_domains_change
 }
 
 #[test]
+fn what_a_guest_was_started_with_counts_for_that_start_alone() {
+    let mut observer = Observer::default();
+    let started = |boot| {
+        let domain = Domain { boot: Some(boot), ..domain("bcd-a", 1, DomainState::Running) };
+        Fetched { listing: Ok(listing(vec![domain])), records: records(1, vec![record("a", 1)]) }
+    };
+    observer.absorb(started(7));
+    let asked = observer.unread_live();
+    assert_eq!(asked.iter().map(|unread| unread.uuid).collect::<Vec<_>>(), [uuid(1)]);
+    assert_eq!(observer.unread_live(), asked, "until it is answered it is to be asked");
+    let other = HashMap::from([(uuid(1), Arc::new(Details { vcpus: Some(99), memory_bytes: None }))]);
+    observer.take_live(asked.clone(), &other);
+    assert_eq!(observer.runs_with(&id("a")).and_then(|d| d.vcpus), Some(99));
+    assert_eq!(observer.unread_live(), [], "once for each start");
+    observer.absorb(started(8));
+    assert_eq!(observer.runs_with(&id("a")), None, "another start has other CPUs");
+    assert_eq!(observer.unread_live().len(), 1);
+    observer.take_live(asked, &other);
+    assert_eq!(observer.runs_with(&id("a")), None, "an answer that comes too late");
+    let asked = observer.unread_live();
+    observer.take_live(asked, &HashMap::new());
+    assert_eq!(observer.unread_live(), [], "one that the runtime did not find is not asked about for ever");
+}
+
+#[test]
 fn a_record_alone_shows_that_the_runtime_is_installed() {
     let mut observer = Observer::default();
     observer.absorb(Fetched { listing: Err(down()), records: records(1, vec![]) });

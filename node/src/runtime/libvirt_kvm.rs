@@ -68,6 +68,7 @@ impl std::fmt::Debug for SharedConnect {
 enum Question {
     List(oneshot::Sender<Result<Arc<Listing>, Fault>>),
     Details(Vec<DomainUuid>, oneshot::Sender<Result<HashMap<DomainUuid, Arc<Details>>, Fault>>),
+    Live(Vec<DomainUuid>, oneshot::Sender<Result<HashMap<DomainUuid, Arc<Details>>, Fault>>),
     /// Times the bulk call alone.
     Time(oneshot::Sender<Result<(Duration, usize), Fault>>),
     /// The connection of this number is gone.
@@ -172,6 +173,11 @@ impl Runtime for LibvirtKvm {
         Box::pin(self.ask(Question::Details(domains, answer), answered))
     }
 
+    fn live(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>> {
+        let (answer, answered) = oneshot::channel();
+        Box::pin(self.ask(Question::Live(domains, answer), answered))
+    }
+
     fn boot<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<u32>> {
         let (connect, name) = (self.shared.lock().clone(), name.to_owned());
         Box::pin(async move {
@@ -230,6 +236,7 @@ impl Thread {
                 // A caller that has stopped waiting drops the answer.
                 Ok(Question::List(answer)) => drop(answer.send(self.list())),
                 Ok(Question::Details(domains, answer)) => drop(answer.send(self.read_details(&domains))),
+                Ok(Question::Live(domains, answer)) => drop(answer.send(self.read_live(&domains))),
                 Ok(Question::Time(answer)) => drop(answer.send(self.time())),
                 Ok(Question::Closed(number)) if number == self.number && self.session.is_some() => {
                     self.down("libvirtd closed the connection");
@@ -355,6 +362,25 @@ impl Thread {
             self.down(&format!("libvirtd is gone: {}", error.message()));
         }
         Fault::new(FaultKind::Unavailable, format!("{what}: {}", error.message()))
+    }
+
+    /// The XML of what runs; nothing is kept, since each start is asked about once.
+    fn read_live(&mut self, domains: &[DomainUuid]) -> Result<HashMap<DomainUuid, Arc<Details>>, Fault> {
+        let mut found = HashMap::with_capacity(domains.len());
+        for uuid in domains {
+            let session = self.session.as_ref().ok_or_else(|| self.unreachable())?;
+            let domain = session.connect().lookup_domain_by_uuid_string(&uuid.to_string());
+            match domain.and_then(|domain| domain.xml_desc(0)) {
+                Ok(text) => drop(found.insert(*uuid, Arc::new(xml::read(&text)))),
+                Err(error) => {
+                    let fault = self.failed("libvirt cannot read what a domain runs with", &error);
+                    if self.session.is_none() {
+                        return Err(fault);
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
 
     fn read_details(&mut self, domains: &[DomainUuid]) -> Result<HashMap<DomainUuid, Arc<Details>>, Fault> {

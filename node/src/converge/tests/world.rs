@@ -50,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) denies: Vec<(InstanceId, &'static str)>,
     /// The runtime does not answer.
     pub(crate) libvirt_down: bool,
+    /// What the VMMs were started with, by domain.
+    pub(crate) live: HashMap<DomainUuid, Details>,
     generation: u64,
     boots: u32,
     uids: u32,
@@ -138,6 +140,11 @@ impl Host {
                 done(self.records.remove(instance).is_some())
             }
             Request::LibvirtStart { instance, paused } => {
+                if let Some(record) = self.records.get(instance) {
+                    let (vcpus, memory) = (record.definition.vcpus.get(), record.definition.memory.get());
+                    let started = Details { vcpus: Some(vcpus), memory_bytes: Some(memory) };
+                    self.live.insert(record.uuid, started);
+                }
                 let state = if *paused { DomainState::Paused(PauseReason::Asked) } else { DomainState::Running };
                 done(self.state(instance, state))
             }
@@ -195,6 +202,12 @@ impl Runtime for FakeRuntime {
             Ok(Arc::new(Listing { domains: host.domains.iter().map(domain).collect(), definitions: 0 }))
         };
         Box::pin(async { listing })
+    }
+
+    fn live(&self, domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>> {
+        let host = self.host.lock().expect("the host");
+        let found = domains.iter().filter_map(|uuid| Some((*uuid, Arc::new(host.live.get(uuid)?.clone())))).collect();
+        Box::pin(async move { Ok(found) })
     }
 
     fn details(&self, _domains: Vec<DomainUuid>) -> BoxFuture<'_, Result<HashMap<DomainUuid, Arc<Details>>, Fault>> {

@@ -361,6 +361,26 @@ async fn details_follow_a_redefinition() {
 }
 
 #[tokio::test]
+async fn a_running_guest_has_what_it_was_started_with_whatever_its_definition_says_now() {
+    if !real() {
+        return;
+    }
+    let runtime = LibvirtKvm::start(&uri("qemu:///system")).expect("started");
+    until(&runtime, up).await;
+    let connect = administrator();
+    let guest = Guest::startable(&connect, "live");
+    guest.0.create().expect("started");
+    let xml = guest.0.xml_desc(raw::VIR_DOMAIN_XML_INACTIVE).expect("xml");
+    connect.define_domain_xml(&xml.replace(">1</vcpu>", ">3</vcpu>")).expect("redefined");
+    let (uuid, none) = (guest.uuid(), DomainUuid::from_bytes([9; 16]));
+    let live = runtime.live(vec![uuid, none]).await.expect("what runs");
+    let expected = Details { vcpus: Some(1), memory_bytes: Some(32 << 20) };
+    assert_eq!(live.into_iter().map(|(id, d)| (id, (*d).clone())).collect::<Vec<_>>(), [(uuid, expected)]);
+    let defined = runtime.details(vec![uuid]).await.expect("details");
+    assert_eq!(defined.get(&uuid).expect("of the guest").vcpus, Some(3));
+}
+
+#[tokio::test]
 async fn without_a_daemon_the_reason_names_the_uri() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("none");
