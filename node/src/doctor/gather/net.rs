@@ -41,6 +41,7 @@ pub(super) fn firewall() -> Firewall {
             }
             Err(why) => (Err(format!("nft: {why}")), Vec::new()),
         },
+        None if program("iptables").is_none() => (Err("neither nft nor iptables is installed".to_owned()), Vec::new()),
         None => (Ok(Vec::new()), Vec::new()),
     };
     let mut drops = drops;

@@ -65,7 +65,7 @@ pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        findings.push(ok(check, format!("no firewall drops what {} pass on", bridges.join(", "))));
+        findings.push(ok(check, format!("no firewall drops what bridges pass on ({})", bridges.join(", "))));
     }
     findings
 }
@@ -104,7 +104,7 @@ fn told(chain: &Chain, bridges: &[&str]) -> String {
         );
     }
     format!(
-        "br_netfilter hands what {bridges} pass on to chain {family} {table} {name}, which drops what no rule accepts: \
+        "br_netfilter hands the packets of {bridges} to chain {family} {table} {name}, which drops what no rule accepts: \
          guests may reach nobody"
     )
 }

@@ -48,7 +48,7 @@ fn a_chain_that_bridged_packets_do_not_pass_is_no_finding() {
             shut(family, &[])(f);
             (named(f).firewall.ipv4, named(f).firewall.ipv6) = (false, false);
         };
-        expect_ok(off, "firewall", "no firewall drops what br0 pass on");
+        expect_ok(off, "firewall", "no firewall drops what bridges pass on (br0)");
     }
     let other_family = |f: &mut Facts| {
         shut("ip6", &[])(f);
