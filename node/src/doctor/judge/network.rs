@@ -59,7 +59,8 @@ pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
     };
     let mut findings: Vec<Finding> = Vec::new();
     for chain in drops.iter().filter(|chain| concerns(chain, firewall)) {
-        let shut: Vec<&str> = bridges.iter().copied().filter(|bridge| !accepts(&firewall.rules, bridge)).collect();
+        let shut: Vec<&str> =
+            bridges.iter().copied().filter(|bridge| !accepts(chain, &firewall.rules, bridge)).collect();
         if !shut.is_empty() {
             findings.push(warn(check, told(chain, &shut), mend(chain, firewall, &shut)));
         }
@@ -80,18 +81,18 @@ fn concerns(chain: &Chain, firewall: &Firewall) -> bool {
     }
 }
 
-/// Whether a rule lets everything of a bridge through, or everything bridged.
-fn accepts(rules: &[String], bridge: &str) -> bool {
+/// Whether a rule lets everything of a bridge through, or everything bridged. To a chain of family bridge a packet comes in
+/// by a port; to the others, by the bridge itself.
+fn accepts(chain: &Chain, rules: &[String], bridge: &str) -> bool {
+    let keys: &[&str] = if chain.family == "bridge" { &["ibrname"] } else { &["-i", "iifname"] };
     rules.iter().any(|rule| {
         let words: Vec<&str> = rule.split_whitespace().map(|word| word.trim_matches('"')).collect();
         let accepts = words.iter().any(|word| word.eq_ignore_ascii_case("accept"));
-        let after = |keys: [&str; 3]| {
-            words.windows(2).any(|pair| matches!(pair, [key, value] if keys.contains(key) && *value == bridge))
-        };
+        let named = words.windows(2).any(|pair| matches!(pair, [key, value] if keys.contains(key) && *value == bridge));
         let narrowed = ["-p", "-s", "-d", "-m", "ip", "ip6", "tcp", "udp", "icmp", "ct"];
         let bridged = words.contains(&"--physdev-is-bridged");
-        accepts
-            && (bridged || (after(["-i", "iifname", "ibrname"]) && !words.iter().any(|word| narrowed.contains(word))))
+        let bridged = bridged && chain.family != "bridge";
+        accepts && (bridged || (named && !words.iter().any(|word| narrowed.contains(word))))
     })
 }
 
