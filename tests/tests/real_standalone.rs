@@ -200,6 +200,12 @@ fn a_guest_goes_over_from_one_way_of_running_to_the_other_and_outlives_every_end
     let _ = pair.up_line("alone");
     let qemu = domains::qemu_pid("alone").expect("it runs");
 
+    // Doctor finds the helper, though it has no socket.
+    let report: serde_json::Value = serde_json::from_slice(&pair.bcd(&["doctor", "--json"]).stdout).expect("a report");
+    let findings = report["findings"].as_array().expect("findings");
+    let of_helper = findings.iter().find(|finding| finding["check"] == "helper").expect("a finding");
+    assert_eq!(of_helper["level"], "ok", "{of_helper}");
+
     // kill -9 of the node ends its helper, and nothing else.
     let node = pair.node.take().expect("runs");
     let helper = helper_of(node.pid());

@@ -180,6 +180,8 @@ pub enum Helper {
     Listens,
     /// This process may not connect to its socket.
     Forbidden,
+    /// Nothing answers at its socket, and the node has one: a standalone node, which started it; its package version.
+    OfNode(String),
     /// It does not answer, and why.
     Unreachable(String),
 }

@@ -65,7 +65,10 @@ fn configured(path: &Path, text: &str, config: Config, kvm: Option<u32>) -> Conf
     Configured {
         node_user,
         probed_as_node: as_node.is_some(),
-        probe: as_node.unwrap_or_else(|| ask::probe(path, &config)),
+        probe: ask::with_helper_of_node(
+            as_node.unwrap_or_else(|| ask::probe(path, &config)),
+            config.node.api.as_path(),
+        ),
         virtlogd: default_libvirt.then(|| Path::new("/run/libvirt/virtlogd-sock").exists()),
         qemu_directory: places::searchable(Path::new(QEMU_DIRECTORY), kvm),
         node: ask::node(config.node.api.as_path()),

@@ -6,6 +6,7 @@ use super::super::facts::{Helper, Libvirt, Node, Probe};
 use super::{output_of, within};
 use crate::client::{Client, ClientError};
 use crate::helper::{Helper as HelperClient, Reach};
+use crate::status::{HelperStatus, Link};
 use bcd_protocol::config::{Config, LibvirtUri};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -107,6 +108,22 @@ fn helper(socket: &Path) -> Helper {
         }
     });
     asked.unwrap_or_else(Helper::Unreachable)
+}
+
+/// A standalone node's helper has no socket, but the node says that it answers.
+pub(super) fn with_helper_of_node(probe: Probe, api: &Path) -> Probe {
+    let Helper::Unreachable(_) = &probe.helper else { return probe };
+    let client = Client::new(api);
+    let status = runtime(async {
+        let asked = tokio::time::timeout(NODE_TIME, client.status()).await.map_err(|e| e.to_string())?;
+        asked.map_err(|e| e.to_string())
+    });
+    match status.map(|status| status.helper) {
+        Ok(HelperStatus { state: Link::Connected, version, .. }) => {
+            Probe { helper: Helper::OfNode(version.unwrap_or_default()), ..probe }
+        }
+        Ok(_) | Err(_) => probe,
+    }
 }
 
 pub(super) fn node(socket: &Path) -> Node {

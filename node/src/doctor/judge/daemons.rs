@@ -92,6 +92,7 @@ pub(super) fn helper(configured: &Configured) -> Finding {
             format!("this user may not connect to {socket}"),
             format!("run bcd doctor as root or as {user}"),
         ),
+        Helper::OfNode(version) => ok("helper", format!("bcd-helper {version} answers its standalone node alone")),
         Helper::Unreachable(why) => fail(
             "helper",
             why.clone(),

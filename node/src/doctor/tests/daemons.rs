@@ -34,6 +34,7 @@ fn the_helper_has_to_answer_in_this_version() {
     expect(helper(Helper::Welcome("0.0.1".to_owned())), Level::Warn, "helper", "version 0.0.1");
     expect(helper(Helper::Forbidden), Level::Fail, "helper", "bcd may not connect");
     expect_ok(helper(Helper::Listens), "helper", "its version was not asked");
+    expect_ok(helper(Helper::OfNode("0.1.0".to_owned())), "helper", "its standalone node alone");
     let other = |f: &mut Facts| (named(f).probe.helper, named(f).probed_as_node) = (Helper::Forbidden, false);
     expect(other, Level::Warn, "helper", "this user may not connect");
 }
