@@ -3,8 +3,8 @@
 //! Room: `confine`. Invariant: a part that is missing is never passed over in silence: it stands in [`Sandbox::missing`],
 //! and where the whole is required the daemon does not start.
 use crate::landlock::{Got, Rules, RulesetError};
+use crate::log::chain;
 use crate::seccomp::{Filter, SeccompError};
-use std::error::Error;
 
 /// What a process ended up with.
 #[derive(Debug)]
@@ -66,17 +66,6 @@ impl Sandbox {
         let parts: Vec<_> = landlock.into_iter().chain(seccomp).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -101,15 +101,21 @@ pub(crate) fn passed() -> Result<Option<Listening>, ListenError> {
     check_passed(crate::sys::adopt_passed(number)).map(Some)
 }
 
-fn check_passed(socket: OwnedFd) -> Result<Listening, ListenError> {
-    let wrong = |found: &str| ListenError::Passed { found: found.to_owned() };
+/// Whether a descriptor is a unix socket of the helper's type; otherwise what it is.
+pub(crate) fn unix_seqpacket(socket: &OwnedFd) -> Result<(), &'static str> {
     let family = getsockname::<SockaddrStorage>(socket.as_raw_fd()).ok().and_then(|address| address.family());
     if family != Some(AddressFamily::Unix) {
-        return Err(wrong("no unix socket"));
+        return Err("no unix socket");
     }
-    if getsockopt(&socket, sockopt::SockType) != Ok(SockType::SeqPacket) {
-        return Err(wrong("a unix socket that is not SEQPACKET"));
+    if getsockopt(socket, sockopt::SockType) != Ok(SockType::SeqPacket) {
+        return Err("a unix socket that is not SEQPACKET");
     }
+    Ok(())
+}
+
+fn check_passed(socket: OwnedFd) -> Result<Listening, ListenError> {
+    let wrong = |found: &str| ListenError::Passed { found: found.to_owned() };
+    unix_seqpacket(&socket).map_err(wrong)?;
     if getsockopt(&socket, sockopt::AcceptConn) != Ok(true) {
         return Err(wrong("a socket that does not listen"));
     }

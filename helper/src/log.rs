@@ -3,12 +3,13 @@
 //! Room: `helper`. Under systemd the journal adds the time. Levels come from `BCD_LOG` (`error`, `warn`, `info`, `debug`,
 //! `trace`; default `info`). Every audit event is at `info`. An event stays one line whatever its fields say: libvirt passes
 //! on what QEMU prints, and QEMU prints names out of a disk's header, which the node may have written.
-use std::fmt::Write as _;
+use bcd_confine::log::OneLine;
 use std::io::{self, Write};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
+
+pub(crate) use bcd_confine::log::chain;
 
 /// Starts the log.
 pub(crate) fn start() {
@@ -19,61 +20,17 @@ pub(crate) fn start() {
 }
 
 /// A log at `level` into what `target` makes, with the time unless a `journal` adds it.
-fn subscriber<M>(level: LevelFilter, journal: bool, target: M) -> Box<dyn Subscriber + Send + Sync>
-where
-    M: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+fn subscriber<W: Write + 'static>(
+    level: LevelFilter,
+    journal: bool,
+    target: impl Fn() -> W + Send + Sync + 'static,
+) -> Box<dyn Subscriber + Send + Sync> {
     let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_span_events(FmtSpan::NONE)
         .with_ansi(false)
-        .with_writer(OneLine(target));
+        .with_writer(move || OneLine(target()));
     if journal { Box::new(log.without_time().finish()) } else { Box::new(log.finish()) }
-}
-
-/// Writes each event as one line: what would end it early, or move the cursor of whoever reads it, is spelt out.
-#[derive(Debug)]
-struct OneLine<T>(T);
-
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
-    type Writer = OneLine<M::Writer>;
-    fn make_writer(&'a self) -> Self::Writer {
-        OneLine(self.0.make_writer())
-    }
-}
-
-impl<W: Write> Write for OneLine<W> {
-    /// Takes an event whole, as the formatter hands it over.
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        let mut line = String::with_capacity(text.len());
-        for character in text.strip_suffix('\n').unwrap_or(&text).chars() {
-            if character.is_control() {
-                let _never_fails = write!(line, "{}", character.escape_default());
-            } else {
-                line.push(character);
-            }
-        }
-        line.push('\n');
-        self.0.write_all(line.as_bytes())?;
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-/// An error with its causes as one line: `a: b: c`.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }
 
 /// What `log` writes at level `info`, as it would reach standard error under systemd.

@@ -2,11 +2,10 @@
 //!
 //! Room: `helper`. Invariant: no name leads to it. The other end is whoever root gave it to before this program began, and
 //! who that is the kernel says all the same (docs/adr/0011-standalone.md): nothing in a session differs.
+use crate::listen::unix_seqpacket;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
-use nix::sys::socket::{
-    AddressFamily, SockType, SockaddrLike, SockaddrStorage, getpeername, getsockname, getsockopt, sockopt,
-};
+use nix::sys::socket::{SockaddrStorage, getpeername};
 use nix::sys::stat::Mode;
 use nix::unistd::dup2_stdin;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -50,13 +49,7 @@ pub(crate) fn take() -> Result<OwnedFd, PairError> {
 }
 
 fn check(socket: &OwnedFd) -> Result<(), PairError> {
-    let family = getsockname::<SockaddrStorage>(socket.as_raw_fd()).ok().and_then(|address| address.family());
-    if family != Some(AddressFamily::Unix) {
-        return Err(PairError::Kind("no unix socket"));
-    }
-    if getsockopt(socket, sockopt::SockType) != Ok(SockType::SeqPacket) {
-        return Err(PairError::Kind("a unix socket that is not SEQPACKET"));
-    }
+    unix_seqpacket(socket).map_err(PairError::Kind)?;
     if getpeername::<SockaddrStorage>(socket.as_raw_fd()).is_err() {
         return Err(PairError::Kind("a socket that is not connected"));
     }
@@ -66,7 +59,7 @@ fn check(socket: &OwnedFd) -> Result<(), PairError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::{SockFlag, socket, socketpair};
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket, socketpair};
 
     fn kind(socket: &OwnedFd) -> String {
         check(socket).unwrap_err().to_string()

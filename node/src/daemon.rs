@@ -31,7 +31,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
 mod identity;
-pub(crate) mod log;
 mod memory;
 mod notify;
 mod service;

@@ -172,7 +172,7 @@ pub fn helper_under(place: &Place, prefix: &[String]) -> Daemon {
     let mut daemon = spawn_helper_under(place, prefix);
     wait_for("the helper's socket", 30, || {
         assert!(daemon.is_alive(), "the helper ended:\n{}", daemon.log());
-        Wire::connect_as(&place.helper_socket(), place.node_uid().as_raw(), place.node_gid().as_raw()).is_ok()
+        Wire::of_node(place).is_ok()
     });
     daemon
 }

@@ -90,7 +90,6 @@ impl Pair {
     /// When it is refused.
     #[must_use]
     pub fn wire(&self) -> Wire {
-        let (uid, gid) = (self.place.node_uid().as_raw(), self.place.node_gid().as_raw());
-        Wire::connect_as(&self.place.helper_socket(), uid, gid).expect("connect").greeted()
+        Wire::of_node(&self.place).expect("connect").greeted()
     }
 }

@@ -142,3 +142,19 @@ pub fn tests() -> BTreeSet<String> {
     assert!(names.len() > 200, "{} tests", names.len());
     names
 }
+
+/// The capabilities that the helper keeps, by their names in its list.
+///
+/// # Panics
+/// When the list is not where it was.
+#[must_use]
+pub fn kept_capabilities() -> BTreeSet<String> {
+    let text = read(&top().join("helper/src/harden.rs"));
+    let (_, rest) = text.split_once("const KEPT").expect("the list");
+    let (list, _) = rest.split_once("];").expect("its end");
+    list.split("Capability::")
+        .filter_map(|part| part.split(',').next())
+        .filter(|name| name.starts_with("CAP_"))
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,6 +1,7 @@
 //! A raw client of the helper's socket: it can say anything, also what no honest client says.
 //!
 //! Room: `tests`. Blocking, with a deadline on every receive, so that a hang is a failure and not a wait.
+use crate::place::Place;
 use bcd_protocol::codec;
 use bcd_protocol::reply::{Denied, Reply, ReplyMessage};
 use bcd_protocol::request::{Request, RequestId, RequestMessage};
@@ -75,6 +76,14 @@ impl Wire {
     pub fn connect_as(path: &Path, uid: u32, gid: u32) -> io::Result<Self> {
         let path: PathBuf = path.to_owned();
         as_user(uid, gid, move || Self::connect(&path))
+    }
+
+    /// Connects to a place's helper as its node's user.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn of_node(place: &Place) -> io::Result<Self> {
+        Self::connect_as(&place.helper_socket(), place.node_uid().as_raw(), place.node_gid().as_raw())
     }
 
     /// Says hello with this protocol's version.

@@ -40,8 +40,7 @@ impl World {
     }
 
     fn connect(&self) -> std::io::Result<Wire> {
-        let (uid, gid) = (self.place.node_uid().as_raw(), self.place.node_gid().as_raw());
-        Wire::connect_as(&self.place.helper_socket(), uid, gid)
+        Wire::of_node(&self.place)
     }
 
     fn record(&self) -> Option<RecordView> {

@@ -102,8 +102,7 @@ impl World {
     }
 
     fn wire(&self) -> Wire {
-        let (uid, gid) = (self.place.node_uid().as_raw(), self.place.node_gid().as_raw());
-        Wire::connect_as(&self.place.helper_socket(), uid, gid).expect("the node's user connects").greeted()
+        Wire::of_node(&self.place).expect("the node's user connects").greeted()
     }
 
     fn define(&self, instance: &str) -> Request {
@@ -161,8 +160,7 @@ fn what_was_begun_when_libvirtd_went_away_is_settled_when_it_is_back() {
     let at = [("BCD_HELPER_CRASH_AT", "libvirt.define:after-effect")];
     let mut doomed = daemons::spawn_helper(&world.place, &at);
     let World { base, place, .. } = world;
-    let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
-    let connect = || Wire::connect_as(&place.helper_socket(), uid, gid);
+    let connect = || Wire::of_node(&place);
     wait_for("the doomed helper's socket", 20, || connect().is_ok());
     let doomed_wire = {
         let mut wire = connect().expect("connect").greeted();

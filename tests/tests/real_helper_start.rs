@@ -20,8 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 fn connect(place: &Place) -> Wire {
-    let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
-    Wire::connect_as(&place.helper_socket(), uid, gid).expect("the node's user connects")
+    Wire::of_node(place).expect("the node's user connects")
 }
 
 fn listening(path: &Path, kind: SockType) -> OwnedFd {

@@ -94,8 +94,7 @@ impl World {
 }
 
 fn connect(place: &Place) -> Wire {
-    let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
-    Wire::connect_as(&place.helper_socket(), uid, gid).expect("the node's user connects")
+    Wire::of_node(place).expect("the node's user connects")
 }
 
 /// A base image whose boot sector says `UP` on the serial port and then echoes what it hears.

@@ -7,9 +7,9 @@ use super::text::{Style, print, print_json};
 use crate::api::service::Document;
 use crate::client::Client;
 use crate::daemon::HelperAt;
-use crate::daemon::log::OneLine;
 use crate::spec::Format;
 use crate::spec::parse::DOCUMENT_BYTES;
+use bcd_confine::log::OneLine;
 use bcd_protocol::config::{self, Config};
 use std::ffi::OsString;
 use std::fs::File;
@@ -105,7 +105,8 @@ fn start_log() -> Result<(), Failure> {
         .with_env_var("BCD_LOG")
         .from_env()
         .map_err(|e| Failure::because("BCD_LOG is not usable", &e).code(USAGE))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(OneLine(io::stderr));
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(|| OneLine(io::stderr()));
     log.with_ansi(false).init();
     Ok(())
 }

@@ -6,15 +6,15 @@ mod configuration;
 mod package;
 mod units;
 
-use std::path::{Path, PathBuf};
+use bcd_tests::sources::{self, top};
+use std::path::PathBuf;
 
 fn path(inside: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(inside)
+    top().join(inside)
 }
 
 fn read(inside: &str) -> String {
-    let path = path(inside);
-    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    sources::read(&path(inside))
 }
 
 /// Holds a generated file against what it is generated from, or writes it.

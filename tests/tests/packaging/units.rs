@@ -1,5 +1,6 @@
 //! The systemd units: each restriction is there, and none contradicts what the programs do.
 use super::{path, read};
+use bcd_tests::sources;
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -96,23 +97,13 @@ fn the_daemons_come_back_by_themselves_for_ever_and_stop_for_no_other_unit() {
     assert!(words(&unit("bcd-node.service"), "Unit.After").iter().any(|unit| unit == "libvirt-guests.service"));
 }
 
-/// The capabilities in the code's list, by their names there.
-fn kept_by_the_helper() -> Vec<String> {
-    let code = read("helper/src/harden.rs");
-    let (_, list) = code.split_once("KEPT: [").expect("the list");
-    let (list, _) = list.split_once("];").expect("its end");
-    let names = list.split("Capability::").skip(1);
-    names.map(|rest| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect()).collect()
-}
-
 #[test]
 fn each_capability_in_the_units_is_one_that_the_code_keeps() {
     let mut granted = words(&unit("bcd-helper.service"), "Service.CapabilityBoundingSet");
-    let mut kept = kept_by_the_helper();
+    let kept = sources::kept_capabilities();
     granted.sort();
-    kept.sort();
     assert!(!kept.is_empty());
-    assert_eq!(granted, kept);
+    assert!(granted.iter().eq(&kept), "{granted:?}, {kept:?}");
     assert_eq!(one(&unit("bcd-node.service"), "Service.CapabilityBoundingSet"), "", "the node has none");
 }
 

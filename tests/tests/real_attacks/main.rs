@@ -63,8 +63,7 @@ impl World {
     }
 
     fn bare(&self) -> Wire {
-        let (uid, gid) = (self.place.node_uid().as_raw(), self.place.node_gid().as_raw());
-        Wire::connect_as(&self.place.helper_socket(), uid, gid).expect("the node's user connects")
+        Wire::of_node(&self.place).expect("the node's user connects")
     }
 
     fn ask(&self, request: &Request) -> Met {

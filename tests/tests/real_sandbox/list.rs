@@ -2,8 +2,8 @@
 //!
 //! An entry is `libc::SYS_name,` on a line of its own. One that a guest's life does not need every time has a comment
 //! `// rare: reason` on its line. Calls that are made and refused on purpose are in a comment `// refused: name: reason`.
+use bcd_tests::sources;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 /// One daemon's lists.
 pub(crate) struct Listed {
@@ -24,11 +24,6 @@ impl Listed {
     }
 }
 
-fn source(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
-    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
 /// Reads a daemon's lists.
 pub(crate) fn read(file: &str) -> Listed {
     let mut listed =
@@ -36,7 +31,7 @@ pub(crate) fn read(file: &str) -> Listed {
     let mut block = String::new();
     let mut other_machine = false;
     let mut call = String::new();
-    let text = source(file);
+    let text = sources::read(&sources::top().join(file));
     for line in text.lines() {
         let (code, comment) = line.split_once("//").map_or((line, ""), |(code, comment)| (code, comment.trim()));
         if let Some((name, reason)) = comment.strip_prefix("refused: ").and_then(|rest| rest.split_once(": ")) {
@@ -73,16 +68,4 @@ pub(crate) fn read(file: &str) -> Listed {
         }
     }
     listed
-}
-
-/// The capabilities that the helper keeps.
-pub(crate) fn kept_capabilities() -> BTreeSet<String> {
-    let text = source("helper/src/harden.rs");
-    let (_, rest) = text.split_once("const KEPT").expect("the list");
-    let (list, _) = rest.split_once("];").expect("its end");
-    list.split("Capability::")
-        .filter_map(|part| part.split(',').next())
-        .filter(|name| name.starts_with("CAP_"))
-        .map(str::to_owned)
-        .collect()
 }

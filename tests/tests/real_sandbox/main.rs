@@ -8,6 +8,7 @@ use bcd_protocol::request::{Request, Verb};
 use bcd_tests::daemons::{self, bin, wait_for};
 use bcd_tests::pair::{Pair, Wish};
 use bcd_tests::place::Place;
+use bcd_tests::sources;
 use bcd_tests::{domains, files};
 use std::collections::BTreeSet;
 use std::fs;
@@ -203,7 +204,7 @@ fn each_kept_capability_has_a_verb_that_fails_without_it() {
         ("dac_override", Verb::Console, Request::Console { instance: files::id("caps") }),
         ("dac_read_search", Verb::LibvirtStart, Request::LibvirtStart { instance: files::id("caps"), paused: false }),
     ];
-    let kept = list::kept_capabilities();
+    let kept = sources::kept_capabilities();
     assert_eq!(kept, tried.iter().map(|(name, ..)| format!("CAP_{}", name.to_uppercase())).collect::<BTreeSet<_>>());
     for (capability, verb, request) in tried {
         if verb == Verb::LibvirtStart {

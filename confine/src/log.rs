@@ -1,21 +1,16 @@
-//! Where the node's log goes: standard error, one line an event.
+//! What both daemons' logs have in common: an event is one line, whatever others' words are in it, and an error is told with
+//! its causes.
 //!
-//! Room: `node`. An event stays one line whatever its fields say: an image server, a tool or libvirt chose some of the words.
+//! Room: `confine`. Some of the words that a daemon writes were chosen by others: a server, a tool, libvirt, who passes on
+//! what QEMU prints, and QEMU prints names out of a disk's header. None of them may begin a line of its own.
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Writes each event as one line: what would end it early, or move the cursor of whoever reads it, is spelt out. The
 /// formatter spells that out in messages alone, not in fields; its colours are spelt out too, and must be off.
 #[derive(Debug)]
-pub(crate) struct OneLine<T>(pub(crate) T);
-
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
-    type Writer = OneLine<M::Writer>;
-    fn make_writer(&'a self) -> Self::Writer {
-        OneLine(self.0.make_writer())
-    }
-}
+pub struct OneLine<W>(pub W);
 
 impl<W: Write> Write for OneLine<W> {
     /// Takes an event whole, as the formatter hands it over.
@@ -39,6 +34,19 @@ impl<W: Write> Write for OneLine<W> {
     }
 }
 
+/// An error with its causes as one line: `a: b: c`.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,7 +68,7 @@ mod tests {
     fn logged(log: impl FnOnce()) -> String {
         let kept = Kept::default();
         let target = kept.clone();
-        let format = tracing_subscriber::fmt().with_writer(OneLine(move || target.clone())).with_ansi(false);
+        let format = tracing_subscriber::fmt().with_writer(move || OneLine(target.clone())).with_ansi(false);
         tracing::subscriber::with_default(format.without_time().with_target(false).finish(), log);
         String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
     }
