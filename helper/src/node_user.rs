@@ -1,101 +1,111 @@
 //! Who the node is: the one user that the helper answers, and whose group may open its socket.
 //!
-//! Room: `helper`. It must be told apart from everybody else by its uid, and its group must have no guest in it: every VMM
-//! runs in group kvm.
+//! Room: `helper`. Asks the host's user database; who may be it is `bcd_protocol::node_user`'s rule. Invariant: a database
+//! that does not answer is an error, and never a user, a group or a membership that is not there.
 use bcd_protocol::config::UserName;
-use bcd_protocol::id::GuestUid;
-use nix::unistd::{Gid, Group, Uid, User};
+use bcd_protocol::node_user::{Candidate, GUESTS_GROUP, LIBVIRT_GROUP, Unfit, make};
+use nix::errno::Errno;
+use nix::unistd::{Group, User, getgrouplist};
+use std::ffi::CString;
 
-/// The kernel's `overflowuid`: what it shows for whoever it cannot name, and the user `nobody` of services that share it.
-const OVERFLOW_UID: u32 = 65_534;
-
-/// The group of every guest's VMM.
-const GUESTS: &str = "kvm";
-
-/// Why a user cannot be the node's.
+/// Why there is no user to answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnfitUser {
     /// No such user.
-    #[error("helper.node_user {0} is no user of this host: create it (useradd --system {0}) or name another")]
-    Missing(String),
-    /// Not the node's alone.
-    #[error(
-        "helper.node_user {user} {what}: give the node a user and a group of its own (useradd --system --user-group …)"
-    )]
-    Shared {
+    #[error("helper.node_user {user} is no user of this host: create it ({}) or name another", make(.user))]
+    Missing {
+        /// The name.
+        user: String,
+    },
+    /// The user database does not say.
+    #[error("the host's user database cannot be asked for {what}")]
+    Lookup {
+        /// Whom or what it was asked for.
+        what: String,
+        /// Why.
+        #[source]
+        cause: Errno,
+    },
+    /// Not to be told apart, or root's equal.
+    #[error("helper.node_user {user} has {why}: {}", why.remedy(.user))]
+    Unfit {
         /// The user.
         user: String,
-        /// With whom it shares what.
-        what: &'static str,
+        /// What it has.
+        why: Unfit,
     },
 }
 
-/// The node's user, when it can be told apart.
+/// The node's user, when the helper may answer it.
 ///
 /// # Errors
 /// [`UnfitUser`].
 pub(crate) fn find(name: &UserName) -> Result<User, UnfitUser> {
     let name = name.as_str();
-    let user = User::from_name(name).ok().flatten().ok_or_else(|| UnfitUser::Missing(name.to_owned()))?;
-    let guests = Group::from_name(GUESTS).ok().flatten().map(|group| group.gid);
-    match shared(user.uid, user.gid, guests) {
-        None => Ok(user),
-        Some(what) => Err(UnfitUser::Shared { user: name.to_owned(), what }),
+    let user = known(&format!("user {name}"), User::from_name(name))?;
+    let user = user.ok_or_else(|| UnfitUser::Missing { user: name.to_owned() })?;
+    let candidate = Candidate {
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+        groups: groups_of(&user)?,
+        guests: gid_of(GUESTS_GROUP)?,
+        libvirt: gid_of(LIBVIRT_GROUP)?,
+    };
+    match candidate.judge() {
+        Ok(()) => Ok(user),
+        Err(why) => Err(UnfitUser::Unfit { user: name.to_owned(), why }),
     }
 }
 
-/// What a user has in common with others; `guests` is the group of every guest's VMM, where there is one.
-fn shared(uid: Uid, gid: Gid, guests: Option<Gid>) -> Option<&'static str> {
-    if uid.is_root() {
-        Some("has uid 0, which is root's")
-    } else if uid.as_raw() == OVERFLOW_UID {
-        Some("has uid 65534, which is that of whoever the kernel cannot name")
-    } else if GuestUid::new(uid.as_raw()).is_ok() {
-        Some("has a uid of the range that guests run as")
-    } else if gid.as_raw() == 0 {
-        Some("has root's group")
-    } else if Some(gid) == guests {
-        Some("has group kvm, which every guest has: each could open the node's sockets")
-    } else {
-        None
-    }
+fn gid_of(group: &str) -> Result<Option<u32>, UnfitUser> {
+    Ok(known(&format!("group {group}"), Group::from_name(group))?.map(|group| group.gid.as_raw()))
+}
+
+fn groups_of(user: &User) -> Result<Vec<u32>, UnfitUser> {
+    // A name from the configuration holds no NUL.
+    let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL);
+    let groups = known(&format!("the groups of {}", user.name), name.and_then(|name| getgrouplist(&name, user.gid)))?;
+    Ok(groups.iter().map(|group| group.as_raw()).collect())
+}
+
+/// What the database answered.
+fn known<T>(what: &str, answer: Result<T, Errno>) -> Result<T, UnfitUser> {
+    answer.map_err(|cause| UnfitUser::Lookup { what: what.to_owned(), cause })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bcd_protocol::limits::{GUEST_UID_FIRST, GUEST_UID_LAST};
 
-    fn why(uid: u32, gid: u32) -> Option<&'static str> {
-        shared(uid.into(), gid.into(), Some(Gid::from_raw(108)))
+    fn name(text: &str) -> UserName {
+        UserName::try_from(text.to_owned()).unwrap()
     }
 
     #[test]
-    fn a_user_that_shares_its_uid_or_group_with_root_guests_or_the_nameless_is_not_the_node() {
-        for (uid, gid, word) in [
-            (0, 990, "uid 0"),
-            (65_534, 990, "65534"),
-            (GUEST_UID_FIRST, 990, "guests run as"),
-            (GUEST_UID_LAST, 990, "guests run as"),
-            (990, 0, "root's group"),
-            (990, 108, "kvm"),
-        ] {
-            assert!(why(uid, gid).is_some_and(|what| what.contains(word)), "{uid} {gid}: {:?}", why(uid, gid));
-        }
-    }
-
-    #[test]
-    fn a_user_and_a_group_of_its_own_are_fine() {
-        assert_eq!(why(990, 990), None);
-        assert_eq!(why(GUEST_UID_FIRST - 1, 65_534), None);
-        assert_eq!(shared(990.into(), 108.into(), None), None, "no such group: no guest has it");
-    }
-
-    #[test]
-    fn a_user_of_this_host_is_found_by_name_and_root_under_another_is_refused() {
-        let name = |text: &str| UserName::try_from(text.to_owned()).unwrap();
-        assert_eq!(find(&name("no-such-user-here")), Err(UnfitUser::Missing("no-such-user-here".to_owned())));
-        assert!(matches!(find(&name("nobody")), Err(UnfitUser::Shared { .. })), "{:?}", find(&name("nobody")));
+    fn a_user_of_this_host_is_found_by_name_and_one_that_is_not_fit_is_refused_with_the_remedy() {
+        let missing = find(&name("no-such-user-here")).unwrap_err();
+        assert_eq!(missing, UnfitUser::Missing { user: "no-such-user-here".to_owned() });
+        assert!(missing.to_string().contains("--user-group") && missing.to_string().contains(" no-such-user-here)"));
+        let nobody = find(&name("nobody")).unwrap_err();
+        assert_eq!(nobody, UnfitUser::Unfit { user: "nobody".to_owned(), why: Unfit::Nameless });
+        assert!(nobody.to_string().contains("nobody has uid 65534") && nobody.to_string().contains("useradd"));
         assert_eq!(find(&name("daemon")).unwrap().name, "daemon");
+    }
+
+    #[test]
+    fn every_group_of_a_user_is_asked_for() {
+        // Root is in its own group by the user database alone, whatever this process is in.
+        let root = User::from_name("root").unwrap().unwrap();
+        assert!(groups_of(&root).unwrap().contains(&0));
+        assert_eq!(gid_of("root"), Ok(Some(0)));
+        assert_eq!(gid_of("no-such-group-here"), Ok(None));
+    }
+
+    #[test]
+    fn a_database_that_does_not_answer_is_an_error_and_not_an_absence() {
+        assert_eq!(known::<Option<Group>>("group kvm", Ok(None)), Ok(None));
+        let silent = known::<Option<Group>>("group kvm", Err(Errno::EIO)).unwrap_err();
+        assert_eq!(silent, UnfitUser::Lookup { what: "group kvm".to_owned(), cause: Errno::EIO });
+        assert!(crate::log::chain(&silent).contains("group kvm: EIO"), "{}", crate::log::chain(&silent));
     }
 }

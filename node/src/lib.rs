@@ -16,6 +16,7 @@ pub mod fault;
 pub mod helper;
 pub mod image;
 pub mod layout;
+mod node_user;
 pub mod observe;
 pub mod plan;
 pub mod runtime;

@@ -9,6 +9,8 @@
 //! ```
 use crate::daemon;
 use crate::fault::{Fault, FaultKind, chain};
+use crate::node_user::{self, Found};
+use bcd_protocol::node_user::make;
 use caps::CapSet;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -55,7 +57,7 @@ fn prepare(configuration: &Path, helper: Option<PathBuf>) -> Result<Command, Fau
     // The directory changes below, and both read the file again.
     let configuration = std::path::absolute(configuration)
         .map_err(|e| Fault::because(FaultKind::InvalidSpec, "the configuration's path cannot be told", e))?;
-    let user = node_user(daemon::read_config(&configuration)?.helper.node_user.as_str())?;
+    let user = fit_user(daemon::read_config(&configuration)?.helper.node_user.as_str())?;
     let program = helper.ok_or_else(|| {
         Fault::new(FaultKind::Unavailable, "bcd-helper does not lie beside bcd: is the package whole?")
     })?;
@@ -71,15 +73,19 @@ fn prepare(configuration: &Path, helper: Option<PathBuf>) -> Result<Command, Fau
     Ok(node)
 }
 
-fn node_user(name: &str) -> Result<User, Fault> {
-    let user = User::from_name(name).ok().flatten().ok_or_else(|| {
-        let sentence = format!("helper.node_user {name} is no user of this host: create it (useradd --system {name})");
+/// The node's user, by the rule that the helper starts by: nothing is begun for one that it refuses.
+fn fit_user(name: &str) -> Result<User, Fault> {
+    let found = node_user::look(name).map_err(|e| {
+        Fault::because(FaultKind::Internal, format!("the host's user database cannot be asked for {name}"), e)
+    })?;
+    let Found { user, candidate } = found.ok_or_else(|| {
+        let sentence =
+            format!("helper.node_user {name} is no user of this host: create it ({}) or name another", make(name));
         Fault::new(FaultKind::InvalidSpec, sentence)
     })?;
-    if user.uid.is_root() || user.gid.as_raw() == 0 {
-        let sentence = format!("helper.node_user {name} has uid or gid 0: the node must be an unprivileged user");
-        return Err(Fault::new(FaultKind::InvalidSpec, sentence));
-    }
+    candidate.judge().map_err(|why| {
+        Fault::new(FaultKind::InvalidSpec, format!("helper.node_user {name} has {why}: {}", why.remedy(name)))
+    })?;
     Ok(user)
 }
 

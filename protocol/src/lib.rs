@@ -31,6 +31,7 @@ pub mod definition;
 pub mod id;
 pub mod limits;
 pub mod net;
+pub mod node_user;
 pub mod reply;
 pub mod request;
 pub mod size;

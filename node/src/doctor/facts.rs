@@ -2,6 +2,7 @@
 //!
 //! Room: `node`. No judgement here: a value says what is, or why it could not be seen.
 use bcd_protocol::config::Config;
+use bcd_protocol::node_user::Candidate;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -52,8 +53,8 @@ pub struct Host {
 pub struct Configured {
     /// The configuration.
     pub config: Config,
-    /// The uid and the group of the configured node user, if that user exists.
-    pub node_user: Option<(u32, u32)>,
+    /// The configured node user, if that user exists; or why the user database does not say.
+    pub node_user: Result<Option<Candidate>, String>,
     /// What the node's user finds.
     pub probe: Probe,
     /// Whether [`Configured::probe`] was really made by the node's user.
@@ -86,6 +87,14 @@ pub struct Configured {
     pub ca_file: Option<(PathBuf, Result<usize, String>)>,
     /// The watched document, if one is set: whether it parses.
     pub document: Option<(PathBuf, Document)>,
+}
+
+impl Configured {
+    /// The uid and the group of the node's user, where they are known.
+    #[must_use]
+    pub fn node_ids(&self) -> Option<(u32, u32)> {
+        self.node_user.as_ref().ok()?.as_ref().map(|user| (user.uid, user.gid))
+    }
 }
 
 /// The configuration file.

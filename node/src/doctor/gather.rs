@@ -2,8 +2,9 @@
 //!
 //! Room: `node`. Blocking; whatever may hang is asked on a thread or in a process of its own with a deadline.
 use super::facts::{Configuration, Configured, Facts, Probe};
+use crate::node_user;
 use bcd_protocol::config::Config;
-use nix::unistd::{Group, User, geteuid};
+use nix::unistd::{Group, geteuid};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -49,10 +50,11 @@ fn read_configuration(path: &Path) -> (Configuration, Option<(String, Config)>) 
 }
 
 fn configured(path: &Path, text: &str, config: Config, kvm: Option<u32>) -> Configured {
-    let user = User::from_name(config.helper.node_user.as_str()).ok().flatten();
-    let node_user = user.map(|u| (u.uid.as_raw(), u.gid.as_raw()));
+    let found = node_user::look(config.helper.node_user.as_str());
+    let node_user = found.map(|found| found.map(|found| found.candidate)).map_err(|e| e.to_string());
+    let ids = node_user.as_ref().ok().and_then(Option::as_ref).map(|user| (user.uid, user.gid));
     let own = geteuid();
-    let as_node = match node_user {
+    let as_node = match ids {
         Some((uid, _)) if uid == own.as_raw() => Some(ask::probe(path, &config)),
         Some(user) if own.is_root() => ask::probe_as(path, text, user),
         Some(_) | None => None,
@@ -80,7 +82,7 @@ fn configured(path: &Path, text: &str, config: Config, kvm: Option<u32>) -> Conf
         helper_sockets: above(config.helper.socket.as_path()),
         node_sockets: above(config.node.api.as_path()),
         secrets: places::place(config.node.secrets.as_path()),
-        loose_secrets: places::loose_secrets(config.node.secrets.as_path(), node_user.map(|(uid, _)| uid)),
+        loose_secrets: places::loose_secrets(config.node.secrets.as_path(), ids.map(|(uid, _)| uid)),
         ca_file: images.map(|file| (file.clone(), places::certificates(&file))),
         document: document.map(|file| (file.clone(), places::document(&file))),
         config,

@@ -16,7 +16,7 @@ mod places;
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = configuration(facts);
     let configured = facts.configured.as_ref();
-    findings.extend(configured.map(|configured| places::node_user(configured, facts.host.kvm_group)));
+    findings.extend(configured.map(places::node_user));
     findings.extend(host::kvm(&facts.host, configured));
     findings.push(host::iommu(&facts.host));
     findings.extend(configured.map(|c| host::runtimes(&facts.host, c)));

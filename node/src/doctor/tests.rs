@@ -6,6 +6,7 @@ use super::facts::{
 use super::judge::judge;
 use super::{Finding, Level, Report, gather};
 use bcd_protocol::config::{Accel, Config};
+use bcd_protocol::node_user::Candidate;
 use std::path::{Path, PathBuf};
 
 mod daemons;
@@ -37,6 +38,11 @@ fn place(path: &str, last: Seen) -> Place {
 }
 
 /// A host with hardware virtualisation on which everything is as it should be.
+/// A user of these ids and no further group, on a host with the groups kvm (107) and libvirt (106).
+fn user((uid, gid): (u32, u32)) -> Candidate {
+    Candidate { uid, gid, groups: vec![gid], guests: Some(107), libvirt: Some(106) }
+}
+
 fn healthy() -> Facts {
     let mut config = Config::parse("[helper]\ninstance_bridges = [\"br0\"]\n").unwrap();
     config.node.spec = Some("/etc/bcd/node.toml".to_owned().try_into().unwrap());
@@ -61,7 +67,7 @@ fn healthy() -> Facts {
         },
         configured: Some(Configured {
             config,
-            node_user: Some(NODE),
+            node_user: Ok(Some(user(NODE))),
             probe: Probe {
                 helper: Helper::Welcome(env!("CARGO_PKG_VERSION").to_owned()),
                 libvirt: Ok(Libvirt { version: 9_000_000, qemu: Some(7_002_000) }),

@@ -30,9 +30,11 @@ fn the_helper_is_told_nothing_of_the_service_manager() {
 }
 
 #[test]
-fn roots_own_name_is_no_user_for_the_node_and_an_unknown_one_is_told() {
-    assert!(node_user("root").expect_err("root").chain().contains("has uid or gid 0"));
-    assert!(node_user("no-such-user-of-bcd").expect_err("unknown").chain().contains("useradd"));
+fn a_user_that_the_helper_would_refuse_is_refused_before_it_is_started_and_an_unknown_one_is_told() {
+    assert!(fit_user("root").expect_err("root").chain().contains("has uid 0, which is root's"));
+    assert!(fit_user("nobody").expect_err("nobody").chain().contains("has uid 65534"));
+    assert!(fit_user("no-such-user-of-bcd").expect_err("unknown").chain().contains("useradd"));
+    assert_eq!(fit_user("daemon").expect("fit").name, "daemon");
 }
 
 #[test]

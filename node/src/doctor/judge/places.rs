@@ -7,7 +7,7 @@ use super::super::Finding;
 use super::super::facts::{Configured, Document, Entry, Kind, Part, Place, Seen};
 use super::{fail, ok, warn};
 use crate::cli::text::bytes;
-use bcd_protocol::id::GuestUid;
+use bcd_protocol::node_user::make;
 use std::path::Path;
 
 /// Free space below which new images and disks will soon fail.
@@ -17,35 +17,22 @@ const FREE_NONE: u64 = 1 << 30;
 /// Free space without which the helper can write no record: a few thousand of some KiB each.
 const FREE_RECORDS: u64 = 64 << 20;
 
-pub(super) fn node_user(configured: &Configured, kvm: Option<u32>) -> Finding {
+/// By the rule that the helper starts by, and a standalone node.
+pub(super) fn node_user(configured: &Configured) -> Finding {
     let (check, name) = ("node-user", configured.config.helper.node_user.as_str());
-    match configured.node_user {
-        Some((uid, gid)) => match shared(uid, gid, kvm) {
-            Some(what) => fail(
-                check,
-                format!("user {name} has {what}: the helper does not start for it"),
-                "give the node an unprivileged user and a group of its own (useradd --system --user-group …), and name it in \
-                 [helper] node_user",
-            ),
-            None => ok(check, format!("user {name} exists, uid {uid}")),
+    match &configured.node_user {
+        Ok(Some(user)) => match user.judge() {
+            Ok(()) => ok(check, format!("user {name} exists, uid {}", user.uid)),
+            Err(why) => {
+                fail(check, format!("user {name} has {why}: the helper does not start for it"), why.remedy(name))
+            }
         },
-        None => fail(
+        Ok(None) => fail(check, format!("there is no user {name}, which the node runs as"), make(name)),
+        Err(why) => fail(
             check,
-            format!("there is no user {name}, which the node runs as"),
-            format!("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin {name}"),
+            format!("the user database does not say who {name} is: {why}"),
+            "see that `getent passwd` and `getent group` answer: the helper does not start before",
         ),
-    }
-}
-
-/// What the node's user has in common with root, with guests, or with whoever the kernel cannot name.
-fn shared(uid: u32, gid: u32, kvm: Option<u32>) -> Option<&'static str> {
-    match (uid, gid) {
-        (0, _) => Some("uid 0, which is root's"),
-        (65_534, _) => Some("uid 65534, which is nobody's and that of whoever the kernel cannot name"),
-        (_, 0) => Some("root's group"),
-        _ if GuestUid::new(uid).is_ok() => Some("a uid that guests run as"),
-        _ if Some(gid) == kvm => Some("group kvm, which every guest's VMM has"),
-        _ => None,
     }
 }
 
@@ -157,7 +144,7 @@ fn node_sockets(configured: &Configured, dir: &Path, user: &str, make: &str) -> 
         Ok(entry) => entry,
         Err(seen) => return Some(absent(check, dir, seen, make)),
     };
-    let (uid, gid) = configured.node_user?;
+    let (uid, gid) = configured.node_ids()?;
     if (entry.uid != 0 && entry.uid != uid) || entry.mode & 0o002 != 0 {
         return Some(fail(check, described(dir, entry, "others could replace the node's socket"), make));
     }
@@ -225,7 +212,7 @@ pub(super) fn data_dir(configured: &Configured) -> Vec<Finding> {
         Err(seen) => return vec![absent(check, path.as_path(), seen, &make)],
     };
     let mut findings = Vec::new();
-    if let Some((node, _)) = configured.node_user
+    if let Some((node, _)) = configured.node_ids()
         && node != entry.uid
     {
         findings.push(fail(
@@ -282,7 +269,7 @@ pub(super) fn secrets(configured: &Configured) -> Vec<Finding> {
         }
     };
     let mut findings = Vec::new();
-    if let Some((node, _)) = configured.node_user
+    if let Some((node, _)) = configured.node_ids()
         && node != entry.uid
     {
         findings.push(fail(
@@ -318,7 +305,7 @@ pub(super) fn barred(configured: &Configured) -> Vec<Finding> {
     let own = [config.data_dir.as_path(), config.node.secrets.as_path()];
     let owned = |path: &Path| {
         let place = if path == own[0] { &configured.data_dir } else { &configured.secrets };
-        matches!((directory(place), configured.node_user), (Ok(entry), Some((uid, _))) if entry.uid == uid)
+        matches!((directory(place), configured.node_ids()), (Ok(entry), Some((uid, _))) if entry.uid == uid)
     };
     let told = configured.probe.barred.iter().filter(|(path, _, _)| {
         let judged = (own.contains(&path.as_path()) && !owned(path))

@@ -8,7 +8,7 @@ fn part<'a>(way: &'a mut [Part], path: &str) -> &'a mut Seen {
 
 #[test]
 fn the_node_user_has_to_exist_and_share_no_uid_or_group_with_root_or_guests() {
-    expect(|f| named(f).node_user = None, Level::Fail, "node-user", "no user bcd");
+    expect(|f| named(f).node_user = Ok(None), Level::Fail, "node-user", "no user bcd");
     let guest = bcd_protocol::limits::GUEST_UID_FIRST;
     for (ids, words) in [
         ((0, 990), "uid 0"),
@@ -17,12 +17,21 @@ fn the_node_user_has_to_exist_and_share_no_uid_or_group_with_root_or_guests() {
         ((guest, 990), "guests run as"),
         ((990, 107), "group kvm"),
     ] {
-        let found = found(move |f| named(f).node_user = Some(ids));
+        let found = found(move |f| named(f).node_user = Ok(Some(user(ids))));
         assert!(
             found.iter().any(|f| f.check == "node-user" && f.level == Level::Fail && f.found.contains(words)),
             "{ids:?}: {found:?}"
         );
     }
+    // Root by way of a group: the remedy takes it out of that group and leaves the user.
+    let member = |group| Ok(Some(Candidate { groups: vec![NODE.1, group], ..user(NODE) }));
+    for (group, words, name) in [(0, "root's group", "root"), (106, "group libvirt", "libvirt")] {
+        let remedy = expect(move |f| named(f).node_user = member(group), Level::Fail, "node-user", words);
+        assert_eq!(remedy, format!("gpasswd --delete bcd {name}"));
+    }
+    let silent = |f: &mut Facts| named(f).node_user = Err("Input/output error".to_owned());
+    let found = found(silent);
+    assert!(found.iter().any(|f| f.check == "node-user" && f.level == Level::Fail && f.found.contains("Input/output")));
 }
 
 #[test]

@@ -73,9 +73,9 @@ fn what_a_configuration_names_is_looked_at_where_it_says() {
     assert!(named.probe.libvirt.is_err());
     assert_eq!(named.virtlogd, None, "another libvirt than the host's keeps its logs elsewhere");
     assert_eq!(named.data_dir.way.last().unwrap().seen, Seen::Missing);
-    let loose = named.loose_secrets.unwrap();
+    let loose = named.loose_secrets.clone().unwrap();
     assert!(loose.contains(&"open".to_owned()), "{loose:?}");
-    assert_eq!(loose.len() == 1, named.node_user.unwrap().0 == nix::unistd::geteuid().as_raw(), "{loose:?}");
+    assert_eq!(loose.len() == 1, named.node_ids().unwrap().0 == nix::unistd::geteuid().as_raw(), "{loose:?}");
 }
 
 #[test]
