@@ -44,8 +44,10 @@ impl Foreign {
     #[must_use]
     pub fn define(connection: &Connect, name: &str, uuid: Option<&str>) -> Self {
         let uuid = uuid.map(|uuid| format!("<uuid>{uuid}</uuid>")).unwrap_or_default();
+        let process = std::process::id();
+        // By this `tests/leftovers` knows one whose test was killed.
         let xml = format!(
-            "<domain type='qemu'><name>{name}</name>{uuid}<memory unit='MiB'>32</memory><vcpu>1</vcpu>\
+            "<domain type='qemu'><name>{name}</name>{uuid}<description>a test of bcd, process {process}</description><memory unit='MiB'>32</memory><vcpu>1</vcpu>\
              <os><type arch='x86_64' machine='q35'>hvm</type></os>\
              <devices><serial type='pty'/><memballoon model='none'/></devices></domain>"
         );
