@@ -136,7 +136,7 @@ pub(crate) fn bound(path: &Path, group: Gid) -> Result<Listening, ListenError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(ListenError::Foreign { path: path.to_owned(), what: "no name of a file" });
     };
-    let directory = trust::open_directory(parent, Last::Sticky).map_err(ListenError::Directory)?;
+    let directory = trust::open_directory(parent, Last::Closed).map_err(ListenError::Directory)?;
     clear_stale(&directory, name, path)?;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(system("make a socket for"))?;

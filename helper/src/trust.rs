@@ -1,8 +1,7 @@
 //! Whether a path is root's alone: no one else may replace the file or any directory on the way to it.
 //!
 //! Room: `helper`. The walk goes from `/` by descriptor, one part at a time, and follows no link: what was checked is
-//! what is opened. A group that may write counts as someone else, and so does a sticky directory such as `/tmp`, except
-//! where a caller says otherwise.
+//! what is opened. A group that may write counts as someone else, and a sticky directory such as `/tmp` is no exception.
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
@@ -57,9 +56,14 @@ pub(crate) enum Untrusted {
     },
 }
 
-/// What to do about a mode. A sticky directory is everybody's on purpose, as `/tmp` is: what lies in it has to move.
+/// What to do about a mode. Where everybody may write and the sticky bit is set, as in `/tmp`, it is so on purpose: what lies
+/// there has to move.
 fn mend(mode: u32) -> &'static str {
-    if mode & 0o1000 == 0 { "chmod go-w it" } else { "use a directory that is root's alone, such as /etc/bcd, instead" }
+    if mode & 0o1002 != 0o1002 {
+        "chmod go-w it"
+    } else {
+        "use a directory that is root's alone, such as /etc/bcd, instead"
+    }
 }
 
 /// How strict the last directory of a walk is.
@@ -67,18 +71,16 @@ fn mend(mode: u32) -> &'static str {
 pub(crate) enum Last {
     /// Root's, writable by root alone.
     Closed,
-    /// Root's; others may add names to it when it is sticky, which keeps them from touching ours.
-    Sticky,
     /// As `Closed`, and made with mode 0700 when it is missing.
     Made,
 }
 
-fn check(path: &Path, stat: &FileStat, sticky: bool) -> Result<(), Untrusted> {
+fn check(path: &Path, stat: &FileStat) -> Result<(), Untrusted> {
     let mode = stat.st_mode & 0o7777;
     if stat.st_uid != 0 {
         return Err(Untrusted::Owner { path: path.to_owned(), uid: stat.st_uid });
     }
-    if mode & 0o022 != 0 && !(sticky && mode & 0o1000 != 0) {
+    if mode & 0o022 != 0 {
         return Err(Untrusted::Writable { path: path.to_owned(), mode });
     }
     Ok(())
@@ -93,7 +95,7 @@ pub(crate) fn open_directory(path: &Path, last: Last) -> Result<OwnedFd, Untrust
     let mut walked = PathBuf::from("/");
     let open_error = |path: &Path, cause| Untrusted::Open { path: path.to_owned(), cause };
     let mut directory = nix::fcntl::open("/", flags, Mode::empty()).map_err(|e| open_error(&walked, e))?;
-    check(&walked, &fstat(&directory).map_err(|e| open_error(&walked, e))?, false)?;
+    check(&walked, &fstat(&directory).map_err(|e| open_error(&walked, e))?)?;
     let mut parts = path.components().peekable();
     while let Some(part) = parts.next() {
         let name = match part {
@@ -112,7 +114,7 @@ pub(crate) fn open_directory(path: &Path, last: Last) -> Result<OwnedFd, Untrust
         };
         directory = next;
         let stat = fstat(&directory).map_err(|e| open_error(&walked, e))?;
-        check(&walked, &stat, is_last && last == Last::Sticky)?;
+        check(&walked, &stat)?;
     }
     Ok(directory)
 }
@@ -144,7 +146,7 @@ pub(crate) fn read_within(directory: &OwnedFd, name: &OsStr, path: &Path, most: 
     if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFREG {
         return Err(kind("it is no regular file"));
     }
-    check(path, &stat, false)?;
+    check(path, &stat)?;
     let mut text = String::new();
     let read_error = |cause| Untrusted::Read { path: path.to_owned(), cause };
     let read = File::from(file).take(most.saturating_add(1)).read_to_string(&mut text).map_err(read_error)?;

@@ -58,7 +58,7 @@ pub struct Config {
 pub struct NodeConfig {
     /// A NodeSpec file to watch (`.toml` or `.json`). None: specs come by `bcd apply` alone.
     pub spec: Option<HostPath>,
-    /// The node's API socket. Default `/run/bcd/node.sock`.
+    /// The node's API socket. Default `/run/bcd/node/node.sock`.
     pub api: HostPath,
     /// A directory with one file per allocation, named by it, mode 0600: its instances' user data. Default
     /// `/etc/bcd/secrets`.
@@ -148,7 +148,7 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             spec: None,
-            api: HostPath::known("/run/bcd/node.sock"),
+            api: HostPath::known("/run/bcd/node/node.sock"),
             secrets: HostPath::known("/etc/bcd/secrets"),
             images: ImagesConfig::default(),
         }

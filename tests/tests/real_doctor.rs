@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,22 @@ enum Refuses {
     Node,
 }
 
-/// A place whose daemons make their sockets in one directory, as the package has it.
+/// A place whose daemons make their sockets as the package has it: the node in a directory of its own below the helper's.
 fn place(name: &str) -> Place {
     let place = Place::new(name);
     place.configure("");
     let text = fs::read_to_string(place.config()).expect("read");
-    fs::write(place.config(), text.replace("/node-run/node.sock", "/run/node.sock")).expect("write");
-    own(&place.root().join("run"), 0, place.node_gid().as_raw(), 0o1770);
+    fs::write(place.config(), text.replace("/node-run/node.sock", "/run/node/node.sock")).expect("write");
+    let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
+    own(&place.root().join("run"), 0, gid, 0o750);
+    fs::create_dir(below(&place)).expect("make");
+    own(&below(&place), uid, gid, 0o710);
     place
+}
+
+/// The directory of the node's socket.
+fn below(place: &Place) -> PathBuf {
+    place.root().join("run/node")
 }
 
 fn own(path: &Path, uid: u32, gid: u32, mode: u32) {
@@ -60,7 +68,7 @@ fn serves(daemon: &mut Daemon, ready: impl Fn() -> bool) -> bool {
 
 /// Starts helper, then node, and says which of them comes up.
 fn start(place: &Place) -> (bool, bool) {
-    let socket = place.root().join("run/node.sock");
+    let socket = below(place).join("node.sock");
     let mut helper = daemons::spawn_helper(place, &[]);
     let helper_up = serves(&mut helper, || place.helper_socket().exists());
     let mut node = daemons::spawn_node(place);
@@ -78,15 +86,18 @@ fn what_doctor_fails_the_daemons_refuse_and_its_remedy_satisfies_both() {
         return;
     }
     type Break = fn(&Place);
-    let breaks: [(&str, Refuses, Break); 11] = [
+    let breaks: [(&str, Refuses, Break); 14] = [
         ("configuration", Refuses::Helper, |p| own(&p.config(), 0, 0, 0o664)),
         ("configuration", Refuses::Helper, |p| own(&p.config(), p.node_uid().as_raw(), 0, 0o644)),
         ("configuration", Refuses::Helper, |p| own(p.root(), 0, 0, 0o775)),
         ("sockets", Refuses::Helper, |p| own(&p.root().join("run"), 0, p.node_gid().as_raw(), 0o770)),
+        ("sockets", Refuses::Helper, |p| own(&p.root().join("run"), 0, p.node_gid().as_raw(), 0o1770)),
         ("sockets", Refuses::Helper, |p| own(&p.root().join("run"), p.node_uid().as_raw(), 0, 0o755)),
-        ("sockets", Refuses::Node, |p| own(&p.root().join("run"), 0, 0, 0o1777)),
-        ("sockets", Refuses::Node, |p| own(&p.root().join("run"), 0, 0, 0o755)),
-        ("sockets", Refuses::Helper, |p| fs::remove_dir(p.root().join("run")).expect("remove")),
+        ("sockets", Refuses::Helper, |p| fs::rename(p.root().join("run"), p.root().join("was")).expect("move")),
+        ("sockets", Refuses::Node, |p| own(&p.root().join("run"), 0, 0, 0o750)),
+        ("sockets", Refuses::Node, |p| own(&below(p), 0, 0, 0o1777)),
+        ("sockets", Refuses::Node, |p| own(&below(p), 0, 0, 0o755)),
+        ("sockets", Refuses::Node, |p| fs::remove_dir(below(p)).expect("remove")),
         ("state-dir", Refuses::Helper, |p| own(&p.state(), 0, 0, 0o770)),
         ("state-dir", Refuses::Helper, |p| own(&p.state(), p.node_uid().as_raw(), 0, 0o700)),
         ("data-dir", Refuses::Node, |p| own(&p.data(), 0, 0, 0o755)),
@@ -103,9 +114,16 @@ fn what_doctor_fails_the_daemons_refuse_and_its_remedy_satisfies_both() {
             Refuses::Node => helper && !node,
         };
         assert!(refused, "{number}: doctor fails {check} and the daemons came up: helper {helper}, node {node}");
-        let mended = Command::new("sh").args(["-c", remedy]).status().expect("run the remedy");
-        assert!(mended.success(), "{number}: {remedy}");
-        assert_eq!(failing(&place, check), Vec::<String>::new(), "{number}: after {remedy}");
+        let mut left = vec![remedy.to_owned()];
+        // A second one where one directory lies in the other, and both were gone.
+        for _ in 0..2 {
+            for remedy in &left {
+                let mended = Command::new("sh").args(["-c", remedy]).status().expect("run the remedy");
+                assert!(mended.success(), "{number}: {remedy}");
+            }
+            left = failing(&place, check);
+        }
+        assert_eq!(left, Vec::<String>::new(), "{number}: after {remedy}");
         assert_eq!(start(&place), (true, true), "{number}: after {remedy}");
     }
 }

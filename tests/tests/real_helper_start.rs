@@ -157,9 +157,13 @@ fn only_a_stale_socket_of_roots_is_replaced() {
     place.give(&run);
     assert!(refused(&place).contains("run belongs to uid"));
     nix::unistd::chown(&run, Some(0.into()), Some(place.node_gid())).expect("chown");
-    fs::set_permissions(&run, fs::Permissions::from_mode(0o770)).expect("chmod");
-    assert!(refused(&place).contains("run has mode 0770"));
-    fs::set_permissions(&run, fs::Permissions::from_mode(0o1770)).expect("chmod");
+    for mode in [0o770, 0o1770] {
+        fs::set_permissions(&run, fs::Permissions::from_mode(mode)).expect("chmod");
+        let said = refused(&place);
+        let wanted = format!("run has mode {mode:04o} and no one but root may write to it: chmod go-w it");
+        assert!(said.contains(&wanted), "not where the node's user could put something in the socket's place: {said}");
+    }
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).expect("chmod");
     daemons::helper(&place).stop();
 }
 

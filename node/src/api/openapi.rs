@@ -30,7 +30,7 @@ pub fn document() -> Value {
             "title": "bcd node",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "Served over HTTP/1.1 on the node's unix socket (by default /run/bcd/node.sock) to root, \
+            "description": "Served over HTTP/1.1 on the node's unix socket (by default /run/bcd/node/node.sock) to root, \
                 to the node's own user and to members of that user's group.",
         },
         "servers": [{ "url": "http://localhost", "description": "The host part is not looked at." }],

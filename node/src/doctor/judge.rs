@@ -86,7 +86,7 @@ fn configuration(facts: &Facts) -> Vec<Finding> {
             vec![fail(check, format!("{why}; {UNJUDGED}"), "correct that key; neither daemon starts before")]
         }
         Configuration::Fine(way) => {
-            let breaches: Vec<Finding> = places::breaches(check, way, places::Last::Closed).collect();
+            let breaches: Vec<Finding> = places::breaches(check, way).collect();
             match way.last() {
                 Some(file) if breaches.is_empty() => {
                     vec![ok(check, format!("{} can be used, and only root may change it", file.path.display()))]

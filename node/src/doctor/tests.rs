@@ -47,7 +47,6 @@ fn healthy() -> Facts {
     let mut config = Config::parse("[helper]\ninstance_bridges = [\"br0\"]\n").unwrap();
     config.node.spec = Some("/etc/bcd/node.toml".to_owned().try_into().unwrap());
     let file = Seen::There(Entry { kind: Kind::File, uid: 0, gid: 0, mode: 0o644 });
-    let run = || place("/run/bcd", entry(0, NODE.1, 0o1770));
     Facts {
         configuration: Configuration::Fine(way("/etc/bcd/bcd.toml", file)),
         host: Host {
@@ -82,8 +81,8 @@ fn healthy() -> Facts {
             data_dir: place("/var/lib/bcd", entry(NODE.0, NODE.1, 0o710)),
             data_dir_closed: Vec::new(),
             state_dir: place("/var/lib/bcd-helper", entry(0, 0, 0o700)),
-            helper_sockets: run(),
-            node_sockets: run(),
+            helper_sockets: place("/run/bcd", entry(0, NODE.1, 0o750)),
+            node_sockets: place("/run/bcd/node", entry(NODE.0, NODE.1, 0o710)),
             secrets: place("/etc/bcd/secrets", entry(NODE.0, NODE.1, 0o700)),
             loose_secrets: Some(Vec::new()),
             ca_file: Some((PathBuf::from("/etc/bcd/ca.pem"), Ok(2))),

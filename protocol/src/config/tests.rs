@@ -18,7 +18,7 @@ fn an_empty_file_has_the_documented_default_of_every_key() {
 
     let NodeConfig { spec, api, secrets, images } = node;
     assert_eq!(spec, None);
-    assert_eq!(api.as_path(), Path::new("/run/bcd/node.sock"));
+    assert_eq!(api.as_path(), Path::new("/run/bcd/node/node.sock"));
     assert_eq!(secrets.as_path(), Path::new("/etc/bcd/secrets"));
     let ImagesConfig { allowed_hosts, ca_file, max_bytes, max_downloads } = images;
     assert!(allowed_hosts.is_empty());

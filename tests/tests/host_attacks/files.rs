@@ -38,11 +38,13 @@ pub(crate) fn of_root() -> Vec<Attack> {
         write("a kernel setting", "/proc/sys/kernel/core_pattern"),
         write("a device's driver", "/sys/bus/pci/drivers/vfio-pci/new_id"),
         attack("take the helper's socket away", "set -e; s=/run/bcd/helper.sock; mv $s $s.x; mv $s.x $s"),
+        attack("put the node's directory elsewhere", "set -e; d=/run/bcd/node; mv $d $d.x; mv $d.x $d"),
     ];
     attacks.extend(
         [
             "/etc/systemd/system",
             "/run/systemd/system",
+            "/run/bcd",
             "/usr/lib/systemd/system",
             "/etc/bcd",
             "/etc/tmpfiles.d",

@@ -171,7 +171,7 @@ fn neither_the_nodes_user_nor_a_vmm_nor_anybody_else_gets_further() {
     attacks.extend(files::of_another_guest(&target));
     attacks.extend(host_wide::attacks());
     attacks.push(attack("connect to the helper", connect_helper()));
-    attacks.push(attack("connect to the node", connect("/run/bcd/node.sock")));
+    attacks.push(attack("connect to the node", connect("/run/bcd/node/node.sock")));
     nothing_succeeds(&vmm, &attacks, &mut proven);
     assert_eq!(successes(&vmm, &[&format!("head -c 1 {DATA}/instances/first/disk.qcow2")]), [true], "its own disk");
 

@@ -2,6 +2,7 @@
 use super::{path, read};
 use bcd_tests::sources;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// What a unit says: `Section.Key` to its values in order, an empty value included.
@@ -137,7 +138,8 @@ fn the_paths_in_the_units_are_the_defaults_of_the_configuration() {
     assert_eq!(one(&socket, "Socket.SocketGroup"), user);
     let (helper, node) = (unit("bcd-helper.service"), unit("bcd-node.service"));
     assert_eq!(one(&node, "Service.User"), user);
-    let api = config.node.api.as_path().parent().expect("a directory").display().to_string();
+    let directory = |socket: &Path| socket.parent().expect("a directory").display().to_string();
+    let (api, sockets) = (directory(config.node.api.as_path()), directory(config.helper.socket.as_path()));
     assert_eq!(words(&node, "Service.ReadWritePaths"), [format!("-{}", config.data_dir), format!("-{api}")]);
     assert_eq!(format!("/var/lib/{}", one(&helper, "Service.StateDirectory")), config.helper.state_dir.to_string());
     assert!(!helper.contains_key("Service.ReadWritePaths"), "nothing else is its to write");
@@ -152,11 +154,32 @@ fn the_paths_in_the_units_are_the_defaults_of_the_configuration() {
         assert!(one(said, "Service.ExecStart").contains(" --config /etc/bcd/bcd.toml"));
     }
     let places = read("packaging/bcd.tmpfiles");
-    for place in
-        [config.data_dir.to_string(), config.helper.state_dir.to_string(), config.node.secrets.to_string(), api]
-    {
-        let line = places.lines().find(|line| line.split_whitespace().nth(1) == Some(place.as_str()));
-        assert!(line.is_some_and(|line| line.starts_with("d ")), "{place} is not made");
+    let [data, state, secrets] =
+        [config.data_dir.to_string(), config.helper.state_dir.to_string(), config.node.secrets.to_string()];
+    for (place, access) in [
+        (&data, ["0710", user, user]),
+        (&state, ["0700", "root", "root"]),
+        (&secrets, ["0700", user, user]),
+        // Root alone may put anything beside the helper's socket.
+        (&sockets, ["0750", "root", user]),
+        (&api, ["0710", user, user]),
+    ] {
+        let line = places.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let made = line.clone().find(|fields| fields.first() == Some(&"d") && fields.get(1) == Some(&place.as_str()));
+        assert_eq!(made.as_deref().and_then(|fields| fields.get(2..5)), Some(&access[..]), "{place}");
+    }
+}
+
+/// systemd empties and removes what it made for a unit when that unit stops, and gives it to that unit's user when it starts;
+/// two units and two owners share these directories.
+#[test]
+fn no_unit_makes_the_directories_of_the_sockets_or_takes_them_away() {
+    for name in ["bcd-helper.service", "bcd-node.service", "bcd-helper.socket"] {
+        let said = unit(name);
+        let keys = ["RuntimeDirectory", "RuntimeDirectoryMode", "DirectoryMode"];
+        let told: Vec<_> =
+            said.keys().filter(|key| keys.iter().any(|word| key.ends_with(&format!(".{word}")))).collect();
+        assert!(told.is_empty(), "{name}: {told:?}");
     }
 }
 

@@ -43,7 +43,7 @@ Print without colours.
 The configuration of both daemons, see
 .BR bcd.toml (5).
 .TP
-.I /run/bcd/node.sock
+.I /run/bcd/node/node.sock
 The node's API, for root, the node's user and the members of its group.
 .TP
 .I /etc/bcd/secrets/

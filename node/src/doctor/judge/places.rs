@@ -1,8 +1,8 @@
 //! Users, directories and files: whose they are, who else may write there, and how much room there is.
 //!
 //! Room: `node`. Pure. The rules are the daemons' own, and a test makes real directories and holds doctor and daemons to
-//! the same answer: what root reads or binds in is root's alone, from `/` on and without links; a socket's directory may be
-//! written by others if it is sticky, and never by everyone, since the node's stands in it too.
+//! the same answer: what root reads or binds in is root's alone, from `/` on and without links; the node's socket lies in
+//! another directory, in which it can make it and not everyone can.
 use super::super::Finding;
 use super::super::facts::{Configured, Document, Entry, Kind, Part, Place, Seen};
 use super::{fail, ok, warn};
@@ -36,19 +36,9 @@ pub(super) fn node_user(configured: &Configured) -> Finding {
     }
 }
 
-/// How strict the last part of a way is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Last {
-    /// Root's alone.
-    Closed,
-    /// Root's; others may add to it when it is sticky.
-    Sticky,
-}
-
 /// What on the way to a place somebody else than root may change.
-pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part], last: Last) -> impl Iterator<Item = Finding> + 'a {
-    way.iter().enumerate().filter_map(move |(index, part)| {
-        let sticky = last == Last::Sticky && index + 1 == way.len();
+pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Item = Finding> + 'a {
+    way.iter().filter_map(move |part| {
         let path = part.path.display();
         let entry = match &part.seen {
             Seen::Missing => return None,
@@ -71,12 +61,12 @@ pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part], last: Last) -> impl 
                 format!("chown root {path}"),
             ));
         }
-        if entry.mode & 0o022 == 0 || (sticky && entry.mode & 0o1000 != 0) {
+        if entry.mode & 0o022 == 0 {
             return None;
         }
         let found = format!("{path} has mode {:04o}: no one but root may write there", entry.mode);
-        // A sticky directory such as /tmp is everybody's on purpose: what lies in it has to move.
-        let remedy = if entry.mode & 0o1000 == 0 {
+        // A directory such as /tmp is everybody's on purpose: what lies in it has to move.
+        let remedy = if entry.mode & 0o1002 != 0o1002 {
             format!("chmod go-w {path}")
         } else {
             format!("move it out of {path}, to a directory that is root's alone")
@@ -94,67 +84,96 @@ fn directory(place: &Place) -> Result<&Entry, &Seen> {
     }
 }
 
-/// The directories of both sockets: one rule for each daemon, and one directory may have to satisfy both.
+/// The directories of both sockets. They are two: in the helper's root alone may write, in the node's the node has to.
 pub(super) fn sockets(configured: &Configured) -> Vec<Finding> {
     let check = "sockets";
     let config = &configured.config;
     let user = config.helper.node_user.as_str();
     let (helper_dir, node_dir) = (config.helper.socket.as_path().parent(), config.node.api.as_path().parent());
     let (Some(helper_dir), Some(node_dir)) = (helper_dir, node_dir) else { return Vec::new() };
-    let shared = helper_dir == node_dir;
-    let make =
-        |dir: &Path, group: &str, mode: &str| format!("install -d -o root -g {group} -m {mode} {}", dir.display());
-    let helper_make = if shared { make(helper_dir, user, "1770") } else { make(helper_dir, "root", "0755") };
-    let node_make = make(node_dir, user, "1770");
-    let mut findings = Vec::new();
-    match directory(&configured.helper_sockets) {
-        Ok(entry) => {
-            let way = &configured.helper_sockets.way;
-            let above = way.split_last().map_or(way.as_slice(), |(_, above)| above);
-            findings.extend(breaches(check, above, Last::Closed));
-            let open = entry.uid != 0 || (entry.mode & 0o022 != 0 && entry.mode & 0o1000 == 0);
-            if open {
-                findings.push(fail(
-                    check,
-                    described(helper_dir, entry, "others could replace the helper's socket"),
-                    &*helper_make,
-                ));
-            }
-        }
-        Err(seen) => findings.push(absent(check, helper_dir, seen, &helper_make)),
+    if helper_dir == node_dir {
+        let (shown, below) = (helper_dir.display(), helper_dir.join("node"));
+        return vec![fail(
+            check,
+            format!(
+                "both sockets are to lie in {shown}: nobody but root may write in the helper's, and the node has to"
+            ),
+            format!("set api = \"{}/node.sock\" in [node], then {}", below.display(), make_node(&below, user)),
+        )];
     }
-    if !shared || findings.is_empty() {
-        findings.extend(node_sockets(configured, node_dir, user, &node_make));
+    let mut findings = helper_sockets(configured, helper_dir, user);
+    // The node's may lie below the helper's, and is made once that is there.
+    if findings.is_empty() || !node_dir.starts_with(helper_dir) {
+        findings.extend(node_sockets(configured, node_dir, user));
     }
     if findings.is_empty() {
-        let shown = if shared {
-            format!("{}", node_dir.display())
-        } else {
-            format!("{} and {}", helper_dir.display(), node_dir.display())
-        };
-        findings
-            .push(ok(check, format!("both daemons can make their sockets in {shown}, and nobody can replace them")));
+        let (helper, node) = (helper_dir.display(), node_dir.display());
+        findings.push(ok(
+            check,
+            format!("both daemons can make their sockets, in {helper} and {node}, and nobody can replace them"),
+        ));
     }
     findings
 }
 
-fn node_sockets(configured: &Configured, dir: &Path, user: &str, make: &str) -> Option<Finding> {
+fn make_helper(dir: &Path, user: &str) -> String {
+    format!("install -d -o root -g {user} -m 0750 {}", dir.display())
+}
+
+fn make_node(dir: &Path, user: &str) -> String {
+    format!("install -d -o {user} -g {user} -m 0710 {}", dir.display())
+}
+
+fn helper_sockets(configured: &Configured, dir: &Path, user: &str) -> Vec<Finding> {
     let check = "sockets";
+    let make = make_helper(dir, user);
+    let entry = match directory(&configured.helper_sockets) {
+        Ok(entry) => entry,
+        Err(seen) => return vec![absent(check, dir, seen, &make)],
+    };
+    let way = &configured.helper_sockets.way;
+    let above = way.split_last().map_or(way.as_slice(), |(_, above)| above);
+    let mut findings: Vec<Finding> = breaches(check, above).collect();
+    if entry.uid != 0 || entry.mode & 0o022 != 0 {
+        findings.push(fail(
+            check,
+            described(dir, entry, "others could put something in the helper's socket's place"),
+            make,
+        ));
+    } else if let Some(ids) = configured.node_ids()
+        && allowed(entry, ids) & 0o1 == 0
+    {
+        findings.push(fail(
+            check,
+            described(dir, entry, &format!("{user} cannot reach the helper's socket there")),
+            make,
+        ));
+    }
+    findings
+}
+
+fn node_sockets(configured: &Configured, dir: &Path, user: &str) -> Option<Finding> {
+    let check = "sockets";
+    let make = make_node(dir, user);
     let entry = match directory(&configured.node_sockets) {
         Ok(entry) => entry,
-        Err(seen) => return Some(absent(check, dir, seen, make)),
+        Err(seen) => return Some(absent(check, dir, seen, &make)),
     };
-    let (uid, gid) = configured.node_ids()?;
-    if (entry.uid != 0 && entry.uid != uid) || entry.mode & 0o002 != 0 {
+    let ids = configured.node_ids()?;
+    if (entry.uid != 0 && entry.uid != ids.0) || entry.mode & 0o002 != 0 {
         return Some(fail(check, described(dir, entry, "others could replace the node's socket"), make));
     }
-    let bits = match entry.uid == uid {
+    (allowed(entry, ids) & 0o3 != 0o3)
+        .then(|| fail(check, described(dir, entry, &format!("{user} cannot make the node's socket there")), make))
+}
+
+/// What `entry`'s mode allows the user and group `ids`: three bits.
+fn allowed(entry: &Entry, (uid, gid): (u32, u32)) -> u32 {
+    match entry.uid == uid {
         true => entry.mode >> 6,
         false if entry.gid == gid => entry.mode >> 3,
         false => entry.mode,
-    };
-    (bits & 0o3 != 0o3)
-        .then(|| fail(check, described(dir, entry, &format!("{user} cannot make the node's socket there")), make))
+    }
 }
 
 fn described(path: &Path, entry: &Entry, consequence: &str) -> String {
@@ -177,7 +196,7 @@ fn absent(check: &str, path: &Path, seen: &Seen, make: &str) -> Finding {
 pub(super) fn state_dir(configured: &Configured) -> Vec<Finding> {
     let (check, path) = ("state-dir", configured.config.helper.state_dir.as_path());
     let place = &configured.state_dir;
-    let mut findings: Vec<Finding> = breaches(check, &place.way, Last::Closed).collect();
+    let mut findings: Vec<Finding> = breaches(check, &place.way).collect();
     let shown = path.display();
     match directory(place) {
         Ok(_) | Err(Seen::Unseen(_)) => {}

@@ -48,5 +48,5 @@ fn the_node_has_to_answer_in_this_version_and_read_everything() {
     expect(node(Node::Answers("0.0.1".to_owned(), Vec::new())), Level::Warn, "node", "version 0.0.1");
     let unread = Node::Answers(own(), vec!["libvirt: it hangs".to_owned()]);
     expect(node(unread), Level::Warn, "node", "cannot read libvirt: it hangs");
-    expect_ok(node(Node::Answers(own(), Vec::new())), "node", "answers on /run/bcd/node.sock");
+    expect_ok(node(Node::Answers(own(), Vec::new())), "node", "answers on /run/bcd/node/node.sock");
 }

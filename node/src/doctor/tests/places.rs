@@ -56,50 +56,63 @@ fn the_configuration_is_roots_alone_from_the_root_on() {
 }
 
 #[test]
-fn a_directory_for_both_sockets_is_roots_sticky_and_open_to_the_nodes_group() {
-    let both = |seen: Seen| {
-        move |f: &mut Facts| {
-            named(f).helper_sockets = place("/run/bcd", seen.clone());
-            named(f).node_sockets = place("/run/bcd", seen);
-        }
-    };
-    let make = "install -d -o root -g bcd -m 1770 /run/bcd";
+fn the_helpers_socket_lies_where_root_alone_writes_and_the_nodes_user_passes() {
+    let helper = |seen: Seen| move |f: &mut Facts| named(f).helper_sockets = place("/run/bcd", seen);
     for (seen, part) in [
         (Seen::Missing, "there is no /run/bcd"),
-        (entry(0, NODE.1, 0o770), "replace the helper's socket"),
-        (entry(NODE.0, NODE.1, 0o755), "replace the helper's socket"),
-        (entry(0, 0, 0o1777), "replace the node's socket"),
-        (entry(0, 0, 0o755), "bcd cannot make the node's socket there"),
-        (entry(0, 7, 0o1770), "bcd cannot make the node's socket there"),
-        (entry(0, NODE.1, 0o1750), "bcd cannot make the node's socket there"),
+        (entry(0, NODE.1, 0o1770), "in the helper's socket's place"),
+        (entry(0, NODE.1, 0o770), "in the helper's socket's place"),
+        (entry(0, 0, 0o1777), "in the helper's socket's place"),
+        (entry(NODE.0, NODE.1, 0o755), "in the helper's socket's place"),
+        (entry(0, 0, 0o750), "bcd cannot reach the helper's socket"),
+        (entry(0, NODE.1, 0o740), "bcd cannot reach the helper's socket"),
     ] {
-        let remedy = expect(both(seen.clone()), Level::Fail, "sockets", part);
-        assert_eq!(remedy, make, "one remedy satisfies both daemons: {seen:?}");
+        let remedy = expect(helper(seen.clone()), Level::Fail, "sockets", part);
+        assert_eq!(remedy, "install -d -o root -g bcd -m 0750 /run/bcd", "{seen:?}");
+        let told = found(helper(seen)).into_iter().filter(|f| f.check == "sockets").count();
+        assert_eq!(told, 1, "of a directory below one that is wrong nothing is said");
     }
-    for seen in [entry(0, NODE.1, 0o1770), entry(0, NODE.1, 0o1775)] {
-        expect_ok(both(seen), "sockets", "nobody can replace them");
+    for seen in [entry(0, NODE.1, 0o710), entry(0, 0, 0o755)] {
+        expect_ok(helper(seen), "sockets", "in /run/bcd and /run/bcd/node, and nobody can replace them");
     }
     let link = Seen::There(Entry { kind: Kind::Link, uid: 0, gid: 0, mode: 0o777 });
-    expect(both(link), Level::Fail, "sockets", "no directory");
+    expect(helper(link), Level::Fail, "sockets", "no directory");
     let open_above = |f: &mut Facts| *part(&mut named(f).helper_sockets.way, "/run") = entry(0, 0, 0o777);
     expect(open_above, Level::Fail, "sockets", "/run has mode 0777");
 }
 
 #[test]
-fn sockets_in_directories_of_their_own_have_rules_of_their_own() {
-    let apart = |helper: Seen, node: Seen| {
-        move |f: &mut Facts| {
-            named(f).config.node.api = "/run/bcd-node/node.sock".to_owned().try_into().unwrap();
-            named(f).helper_sockets = place("/run/bcd", helper);
-            named(f).node_sockets = place("/run/bcd-node", node);
-        }
-    };
-    let (root, node) = (|| entry(0, 0, 0o755), || entry(NODE.0, NODE.1, 0o750));
-    expect_ok(apart(root(), node()), "sockets", "/run/bcd and /run/bcd-node");
-    let remedy = expect(apart(entry(0, 0, 0o775), node()), Level::Fail, "sockets", "replace the helper's socket");
-    assert_eq!(remedy, "install -d -o root -g root -m 0755 /run/bcd");
-    let remedy = expect(apart(root(), root()), Level::Fail, "sockets", "cannot make the node's socket");
-    assert_eq!(remedy, "install -d -o root -g bcd -m 1770 /run/bcd-node");
+fn the_nodes_socket_lies_where_the_node_writes_and_not_everyone() {
+    let node = |seen: Seen| move |f: &mut Facts| named(f).node_sockets = place("/run/bcd/node", seen);
+    for (seen, part) in [
+        (Seen::Missing, "there is no /run/bcd/node"),
+        (entry(0, 0, 0o1777), "replace the node's socket"),
+        (entry(7, NODE.1, 0o770), "replace the node's socket"),
+        (entry(0, 0, 0o755), "bcd cannot make the node's socket there"),
+        (entry(0, 7, 0o1770), "bcd cannot make the node's socket there"),
+        (entry(NODE.0, NODE.1, 0o510), "bcd cannot make the node's socket there"),
+    ] {
+        let remedy = expect(node(seen.clone()), Level::Fail, "sockets", part);
+        assert_eq!(remedy, "install -d -o bcd -g bcd -m 0710 /run/bcd/node", "{seen:?}");
+    }
+    for seen in [entry(NODE.0, NODE.1, 0o700), entry(0, NODE.1, 0o1770)] {
+        expect_ok(node(seen), "sockets", "nobody can replace them");
+    }
+}
+
+#[test]
+fn one_directory_for_both_sockets_suits_neither_of_its_modes() {
+    for seen in [entry(0, NODE.1, 0o1770), entry(0, NODE.1, 0o750), entry(NODE.0, NODE.1, 0o755), Seen::Missing] {
+        let both = move |f: &mut Facts| {
+            named(f).config.node.api = "/run/bcd/node.sock".to_owned().try_into().unwrap();
+            named(f).helper_sockets = place("/run/bcd", seen.clone());
+            named(f).node_sockets = place("/run/bcd", seen);
+        };
+        let remedy = expect(both, Level::Fail, "sockets", "both sockets are to lie in /run/bcd");
+        let wanted =
+            "set api = \"/run/bcd/node/node.sock\" in [node], then install -d -o bcd -g bcd -m 0710 /run/bcd/node";
+        assert_eq!(remedy, wanted);
+    }
 }
 
 #[test]
