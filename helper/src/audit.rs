@@ -2,7 +2,8 @@
 //!
 //! Room: `helper`. Called once a request, by the session alone. Invariant: what may have had an effect is always told. What
 //! had none is told up to a rate and counted above it: a peer that floods the helper must not push the events of its
-//! effects out of a journal that limits what a service may write.
+//! effects out of a journal that limits what a service may write. Strangers, who get no session, have a rate of their own: they
+//! must not silence the node's events either.
 use bcd_policy::{Peer, Rule};
 use bcd_protocol::id::InstanceId;
 use bcd_protocol::reply::{FailureKind, Reply};
@@ -17,8 +18,17 @@ const TOLD: u32 = 1000;
 /// The time over which they are counted.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// What was told and counted of late.
-static RECENT: Mutex<Recent> = Mutex::new(Recent::new());
+/// Strangers that are told of within [`WINDOW`]: enough to see who it is.
+const STRANGERS_TOLD: u32 = 20;
+
+/// What an event says where the helper does not know.
+const UNKNOWN: &str = "unknown";
+
+/// What was told and counted of late, of the node's user.
+static EVENTS: Rate = Rate::new(TOLD, "events without effect");
+
+/// The same of everybody else.
+static STRANGERS: Rate = Rate::new(STRANGERS_TOLD, "connections of strangers");
 
 /// A request under way, as the audit event will name it.
 #[derive(Debug, Clone)]
@@ -34,10 +44,15 @@ pub(crate) struct Entry {
 pub(crate) enum Decision {
     /// The policy granted it.
     Granted,
+    /// The policy granted it, and the helper failed while it was carried out: what was done is not known. The record's intent
+    /// stands and is settled by what is found.
+    Interrupted,
     /// The policy refused by this rule.
     Denied(Rule),
-    /// It never came to a decision: a part of the helper failed or was too slow.
+    /// There was none when the request was answered: a part of the helper was not there or too slow.
     None,
+    /// The helper failed on the way, and neither what was decided nor what was done is known.
+    Lost,
 }
 
 impl Entry {
@@ -48,13 +63,19 @@ impl Entry {
 
     /// Writes the event, or counts it.
     pub(crate) fn end(self, decision: Decision, reply: &Reply) {
-        if !may_have_had_an_effect(decision, reply) && !told(self.peer.pid) {
+        self.end_within(&EVENTS, decision, reply);
+    }
+
+    fn end_within(self, rate: &Rate, decision: Decision, reply: &Reply) {
+        if !may_have_had_an_effect(decision, reply) && !rate.admits(self.peer) {
             return;
         }
-        let (decision, rule) = match decision {
-            Decision::Granted => ("granted", None),
-            Decision::Denied(rule) => ("denied", Some(rule.id())),
-            Decision::None => ("none", None),
+        let (said, rule, outcome) = match decision {
+            Decision::Granted => ("granted", None, outcome(reply)),
+            Decision::Interrupted => ("granted", None, UNKNOWN),
+            Decision::Denied(rule) => ("denied", Some(rule.id()), outcome(reply)),
+            Decision::None => ("none", None, outcome(reply)),
+            Decision::Lost => (UNKNOWN, None, UNKNOWN),
         };
         let elapsed = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         tracing::info!(
@@ -63,45 +84,40 @@ impl Entry {
             instance = self.instance.as_ref().map(InstanceId::as_str),
             peer_uid = self.peer.uid,
             peer_pid = self.peer.pid,
-            decision,
+            decision = said,
             rule,
-            outcome = outcome(reply),
+            outcome,
             elapsed_us = elapsed,
         );
     }
 }
 
-/// Whether an event without an effect, of the peer `pid`, is to be written; else it is counted. For lines about connections as
+/// Whether an event without an effect, of `peer`, is to be written; else it is counted. For lines about connections as
 /// well: all of them together keep to the rate.
-pub(crate) fn told(pid: i32) -> bool {
-    let tell = RECENT.lock().unwrap_or_else(PoisonError::into_inner).tell(Instant::now());
-    match tell {
-        Tell::Event => true,
-        Tell::AfterCounted(untold) => {
-            tracing::warn!(target: "audit", untold, "events without effect were counted and not written");
-            true
-        }
-        Tell::Beginning => {
-            let seconds = WINDOW.as_secs();
-            tracing::warn!(
-                target: "audit", peer_pid = pid, most = TOLD, seconds,
-                "a flood: further events without effect are counted"
-            );
-            false
-        }
-        Tell::Nothing => false,
+pub(crate) fn told(peer: Peer) -> bool {
+    EVENTS.admits(peer)
+}
+
+/// Writes that a stranger was hung up on, or counts it.
+pub(crate) fn stranger(peer: Peer) {
+    if STRANGERS.admits(peer) {
+        let (peer_uid, peer_pid) = (peer.uid, peer.pid);
+        tracing::warn!(target: "audit", peer_uid, peer_pid, "a connection that is not the node user's: hung up on");
     }
 }
 
 /// Whether something may have been done for a request, or is still being done.
 fn may_have_had_an_effect(decision: Decision, reply: &Reply) -> bool {
+    if matches!(decision, Decision::Interrupted | Decision::Lost) {
+        return true;
+    }
     match reply {
         Reply::Hello(_) | Reply::Records(_) | Reply::Plan(_) | Reply::Denied(_) => false,
         Reply::Defined(defined) => defined.changed,
         Reply::Done { changed } => *changed,
         Reply::Console => true,
         Reply::Failed(failed) => match decision {
-            Decision::Granted => true,
+            Decision::Granted | Decision::Interrupted | Decision::Lost => true,
             // It was answered that it takes too long, and goes on. Any other end without a decision came before an effect.
             Decision::None => failed.kind == FailureKind::Timeout,
             Decision::Denied(_) => false,
@@ -122,17 +138,54 @@ enum Tell {
     Nothing,
 }
 
-/// Events without an effect within the current window.
+/// A kind of event, of which a number is told within [`WINDOW`].
+#[derive(Debug)]
+struct Rate {
+    recent: Mutex<Recent>,
+    kind: &'static str,
+}
+
+impl Rate {
+    const fn new(most: u32, kind: &'static str) -> Self {
+        Self { recent: Mutex::new(Recent::new(most)), kind }
+    }
+
+    /// Whether one more, of `peer`, is to be written; else it is counted.
+    fn admits(&self, peer: Peer) -> bool {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tell, most) = (recent.tell(Instant::now()), recent.most);
+        drop(recent);
+        let (kind, peer_uid, peer_pid) = (self.kind, peer.uid, peer.pid);
+        match tell {
+            Tell::Event => true,
+            Tell::AfterCounted(untold) => {
+                tracing::warn!(target: "audit", untold, kind, "some were counted and not written");
+                true
+            }
+            Tell::Beginning => {
+                let seconds = WINDOW.as_secs();
+                tracing::warn!(
+                    target: "audit", peer_uid, peer_pid, kind, most, seconds, "a flood: further ones are counted"
+                );
+                false
+            }
+            Tell::Nothing => false,
+        }
+    }
+}
+
+/// Events of one kind within the current window.
 #[derive(Debug)]
 struct Recent {
+    most: u32,
     since: Option<Instant>,
     told: u32,
     untold: u64,
 }
 
 impl Recent {
-    const fn new() -> Self {
-        Self { since: None, told: 0, untold: 0 }
+    const fn new(most: u32) -> Self {
+        Self { most, since: None, told: 0, untold: 0 }
     }
 
     fn tell(&mut self, now: Instant) -> Tell {
@@ -142,7 +195,7 @@ impl Recent {
             (self.since, self.told) = (Some(now), 1);
             return if untold == 0 { Tell::Event } else { Tell::AfterCounted(untold) };
         }
-        if self.told < TOLD {
+        if self.told < self.most {
             self.told = self.told.saturating_add(1);
             return Tell::Event;
         }
@@ -188,18 +241,18 @@ mod tests {
         let start = Request::LibvirtStart { instance: InstanceId::parse("web-1").unwrap(), paused: false };
         let hello = Request::Hello { version: PROTOCOL_VERSION };
         let welcome = Reply::Hello(Welcome { version: PROTOCOL_VERSION, package: Sentence::new("0") });
+        let rate = Rate::new(7, "a kind");
         let text = captured(|| {
-            for _ in 0..10 * TOLD {
-                entry(&hello).end(Decision::Granted, &welcome);
-                entry(&start).end(Decision::Denied(Rule::NoRecord), &Reply::Done { changed: false });
+            for _ in 0..50 {
+                entry(&hello).end_within(&rate, Decision::Granted, &welcome);
+                entry(&start).end_within(&rate, Decision::Denied(Rule::NoRecord), &Reply::Done { changed: false });
             }
             for reply in [Reply::Done { changed: true }, Reply::Console, failed(FailureKind::Refused)] {
-                entry(&start).end(Decision::Granted, &reply);
+                entry(&start).end_within(&rate, Decision::Granted, &reply);
             }
-            entry(&start).end(Decision::None, &failed(FailureKind::Timeout));
+            entry(&start).end_within(&rate, Decision::None, &failed(FailureKind::Timeout));
         });
-        // Other tests of this process may have told some of theirs within the window.
-        assert!(text.lines().count() <= TOLD as usize + 5, "{} lines", text.lines().count());
+        assert_eq!(text.lines().count(), 7 + 1 + 4, "seven, that there were more, and the effects: {text}");
         assert_eq!(text.matches("a flood: ").count(), 1);
         let effects: Vec<_> = text.lines().skip_while(|line| !line.contains("a flood: ")).skip(1).collect();
         let outcomes = ["done", "done", "failed-refused", "failed-timeout"];
@@ -214,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_told_once_the_window_is_over() {
-        let (mut recent, start) = (Recent::new(), Instant::now());
+        let (mut recent, start) = (Recent::new(TOLD), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         for _ in 0..TOLD {
             assert_eq!(recent.tell(at(0)), Tell::Event);
@@ -224,6 +277,41 @@ mod tests {
         assert_eq!(recent.tell(at(10_000)), Tell::AfterCounted(2));
         assert_eq!(recent.tell(at(10_001)), Tell::Event);
         assert_eq!(recent.tell(at(25_000)), Tell::Event, "nothing was counted meanwhile");
+    }
+
+    #[test]
+    fn strangers_are_named_a_few_times_and_counted_above_it() {
+        let strangers = Rate::new(2, "strangers");
+        let text = captured(|| {
+            for pid in 1..100 {
+                if strangers.admits(Peer { uid: 1000, pid }) {
+                    tracing::warn!(pid, "hung up on");
+                }
+            }
+        });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(
+            lines[2].contains("a flood: ") && lines[2].contains("peer_uid=1000") && lines[2].contains("peer_pid=3"),
+            "{text}"
+        );
+        assert_eq!(strangers.recent.lock().unwrap().untold, 97);
+    }
+
+    #[test]
+    fn what_the_helper_failed_at_is_always_told_and_its_outcome_is_unknown() {
+        let start = Request::LibvirtStart { instance: InstanceId::parse("web-1").unwrap(), paused: false };
+        let rate = Rate::new(1, "a kind");
+        let text = captured(|| {
+            assert!(rate.admits(Peer { uid: 990, pid: 4711 }), "one, and no more");
+            entry(&start).end_within(&rate, Decision::None, &failed(FailureKind::Unavailable));
+            entry(&start).end_within(&rate, Decision::Interrupted, &failed(FailureKind::Unavailable));
+            entry(&start).end_within(&rate, Decision::Lost, &failed(FailureKind::Unavailable));
+        });
+        let told: Vec<_> = text.lines().filter(|line| line.contains("verb=")).collect();
+        let [interrupted, lost] = told.as_slice() else { panic!("{text}") };
+        assert!(interrupted.contains("decision=\"granted\"") && interrupted.contains("outcome=\"unknown\""), "{text}");
+        assert!(lost.contains("decision=\"unknown\"") && lost.contains("outcome=\"unknown\""), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Named steps at which crash tests end the process.
+//! Named steps at which tests end the process, or have the request's work panic.
 //!
 //! Room: `helper`. Compiled into debug builds and with the feature `failpoints`; in the package every call is empty. Only
 //! who starts the helper can name a step: root.
@@ -11,24 +11,35 @@ pub(crate) enum Step {
     BeforeIntent,
     /// The intent is durable, the effect not begun.
     AfterIntent,
+    /// The effect was carried out, on the thread that did it.
+    InEffect,
     /// The effect is over, its outcome not written.
     AfterEffect,
     /// The outcome is durable, the reply not sent.
     AfterOutcome,
 }
 
-/// Ends the process at once, as a crash would, when `BCD_HELPER_CRASH_AT` is `<verb>:<step>`.
+/// Ends the process at once, as a crash would, when `BCD_HELPER_CRASH_AT` is `<verb>:<step>`; panics when it is
+/// `<verb>:<step>:panic`, as a mistake on the way would.
 #[cfg(any(feature = "failpoints", debug_assertions))]
+#[expect(clippy::panic, reason = "what a mistake would do is what this is for; it is in no release")]
 pub(crate) fn reach(verb: Verb, step: Step) {
     let name = match step {
         Step::BeforeIntent => "before-intent",
         Step::AfterIntent => "after-intent",
+        Step::InEffect => "in-effect",
         Step::AfterEffect => "after-effect",
         Step::AfterOutcome => "after-outcome",
     };
-    if std::env::var("BCD_HELPER_CRASH_AT").is_ok_and(|at| at == format!("{verb}:{name}")) {
-        tracing::warn!(at = %format!("{verb}:{name}"), "failpoint reached");
+    let Ok(at) = std::env::var("BCD_HELPER_CRASH_AT") else { return };
+    let here = format!("{verb}:{name}");
+    if at == here {
+        tracing::warn!(at, "failpoint reached");
         std::process::abort();
+    }
+    if at.strip_prefix(&here) == Some(":panic") {
+        tracing::warn!(at, "failpoint reached");
+        std::panic::panic_any("a failpoint");
     }
 }
 

@@ -17,6 +17,13 @@ pub(crate) fn start() {
     let journal = std::env::var_os("JOURNAL_STREAM").is_some();
     let set = tracing::subscriber::set_global_default(subscriber(level, journal, io::stderr));
     debug_assert!(set.is_ok(), "the log is started once");
+    // The default hook writes several lines, with the words of whatever went wrong.
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string);
+        let payload = panic.payload();
+        let said = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        tracing::error!(at, said, "a part of the helper failed: a mistake in bcd, please report it");
+    }));
 }
 
 /// A log at `level` into what `target` makes, with the time unless a `journal` adds it.

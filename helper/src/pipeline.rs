@@ -151,6 +151,11 @@ impl Helper {
         }
     }
 
+    /// The one uid that is answered.
+    pub(crate) fn node_uid(&self) -> u32 {
+        self.node_uid
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         // Changes are whole: a panic elsewhere cannot have left it half done.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
@@ -273,7 +278,8 @@ impl Helper {
             let detail = "too many consoles are on their way to clients that do not read: ask again";
             return Answer::failed(FailureKind::Unavailable, detail, Decision::Granted);
         }
-        let Carried { outcome, descriptor } = effect::carry_out(&self.libvirt, data_dir, grant.effect()).await;
+        let carried = effect::carry_out(&self.libvirt, data_dir, verb, grant.effect()).await;
+        let Carried { outcome, descriptor, interrupted } = carried;
         failpoint::reach(verb, Step::AfterEffect);
         let settled = grant.settle(outcome);
         if let Some(change) = settled.change {
@@ -283,7 +289,8 @@ impl Helper {
             failpoint::reach(verb, Step::AfterOutcome);
         }
         let passed = descriptor.zip(place).map(|(descriptor, counted)| Passed { descriptor, _counted: counted });
-        Answer::granted(settled.reply, passed)
+        let decision = if interrupted { Decision::Interrupted } else { Decision::Granted };
+        Answer { decision, ..Answer::granted(settled.reply, passed) }
     }
 
     /// Settles an unfinished record by what libvirt says. Answers whether the records changed.

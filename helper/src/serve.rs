@@ -1,9 +1,11 @@
 //! Accepts connections, keeps their number within bounds, and ends in good order.
 //!
 //! Room: `helper`. Connections come from a listener, or there is the one that the node made when it started this helper, and
-//! then the helper ends with it. When all places are taken, the newcomer gets in and another goes: first one of a process that
-//! holds more than its share, then one that has not greeted, of the process that holds most connections, the longest silent. So
-//! a flood drives out itself, and before it costs a session: all that wait come in at once. Losing a connection loses no effect.
+//! then the helper ends with it. A listener's mode lets through more users than the one that is answered: a connection of
+//! another is closed as it is accepted, and costs no place, buffer or task. Among those of the node's user, when all places are
+//! taken, the newcomer gets in and another goes: first one of a process that holds more than its share, then one that has not
+//! greeted, of the process that holds most connections, the longest silent. So a flood drives out itself, and before it costs a
+//! session: all that wait come in at once. Losing a connection loses no effect.
 use crate::audit;
 use crate::pipeline::Helper;
 use crate::session;
@@ -34,6 +36,9 @@ const GREETING_OF_A_PAIR: Duration = Duration::from_secs(120);
 
 /// As many as may wait to be accepted: more than that do not come in at once.
 const AT_ONCE: usize = 128;
+
+/// How long settling rests after it failed on the way.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Connections beyond which a process holds more than its share. A node holds one, and two while it connects anew.
 const SHARE: usize = limits::CONNECTIONS / 4;
@@ -82,6 +87,15 @@ impl Door {
         }
     }
 
+    /// Whether a connection gets a place. Of a pair the session tells its peer by which rule it is not answered: nobody else
+    /// can come meanwhile.
+    fn admits(&self, peer: Peer, node_uid: u32) -> bool {
+        match self {
+            Self::Listener(_) => peer.uid == node_uid,
+            Self::One(_) => true,
+        }
+    }
+
     fn greeting(&self) -> Duration {
         match self {
             Self::Listener(_) => GREETING,
@@ -98,7 +112,7 @@ impl Door {
 /// What the server and one session both know of a connection.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pid: i32,
+    peer: Peer,
     greeting: Duration,
     greeted: AtomicBool,
     /// Microseconds from the server's start to the last request.
@@ -108,10 +122,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A connection of process `pid` that has not greeted, and has `greeting` to do so; `start` is the server's.
-    pub(crate) fn new(pid: i32, greeting: Duration, start: Instant) -> Self {
+    /// A connection of `peer`, which has not greeted and has `greeting` to do so; `start` is the server's.
+    pub(crate) fn new(peer: Peer, greeting: Duration, start: Instant) -> Self {
         let (greeted, last, evicted) = (AtomicBool::new(false), AtomicU64::new(0), Notify::new());
-        let place = Self { pid, greeting, greeted, last, start, evicted };
+        let place = Self { peer, greeting, greeted, last, start, evicted };
         place.touch();
         place
     }
@@ -152,13 +166,13 @@ impl Places {
     fn add(&self, place: Arc<Place>) -> Option<Arc<Place>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let full = taken.len() >= limits::CONNECTIONS;
-        let out = full.then(|| victim(&taken, place.pid)).flatten().map(|index| taken.swap_remove(index));
+        let out = full.then(|| victim(&taken, place.peer.pid)).flatten().map(|index| taken.swap_remove(index));
         taken.push(place);
         drop(taken);
         if let Some(out) = &out {
             let greeted = out.greeted.load(Ordering::Relaxed);
-            if audit::told(out.pid) {
-                tracing::warn!(peer_pid = out.pid, greeted, "all places are taken: a connection makes room");
+            if audit::told(out.peer) {
+                tracing::warn!(peer_pid = out.peer.pid, greeted, "all places are taken: a connection makes room");
             }
             out.evict();
         }
@@ -171,15 +185,27 @@ impl Places {
     }
 }
 
+/// A place that is given back however its session ends, by a panic too.
+struct Taken {
+    places: Arc<Places>,
+    place: Arc<Place>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.places.remove(&self.place);
+    }
+}
+
 /// Which of `places` makes room for a connection of process `newcomer`.
 fn victim(places: &[Arc<Place>], newcomer: i32) -> Option<usize> {
     let mut held = HashMap::from([(newcomer, 1_usize)]);
     for place in places {
-        let count = held.entry(place.pid).or_default();
+        let count = held.entry(place.peer.pid).or_default();
         *count = count.saturating_add(1);
     }
     let rank = |place: &Place| {
-        let many = held.get(&place.pid).copied().unwrap_or_default();
+        let many = held.get(&place.peer.pid).copied().unwrap_or_default();
         let greeted = place.greeted.load(Ordering::Relaxed);
         (many <= SHARE, greeted, std::cmp::Reverse(many), place.last.load(Ordering::Relaxed))
     };
@@ -194,12 +220,22 @@ struct Newcomer {
 }
 
 /// Lets in the connection that was accepted and all that wait behind it; those that did not have to make room at once.
-async fn let_in(door: &mut Door, places: &Places, start: Instant, first: UnixSeqpacket) -> Vec<Newcomer> {
+async fn let_in(
+    door: &mut Door,
+    node_uid: u32,
+    places: &Places,
+    start: Instant,
+    first: UnixSeqpacket,
+) -> Vec<Newcomer> {
     let mut newcomers: Vec<Newcomer> = Vec::new();
     let mut socket = first;
     for _ in 0..AT_ONCE {
-        if let Some(peer) = peer_of(&socket) {
-            let place = Arc::new(Place::new(peer.pid, door.greeting(), start));
+        let peer = peer_of(&socket);
+        if let Some(stranger) = peer.filter(|peer| !door.admits(*peer, node_uid)) {
+            drop(socket);
+            audit::stranger(stranger);
+        } else if let Some(peer) = peer {
+            let place = Arc::new(Place::new(peer, door.greeting(), start));
             if let Some(out) = places.add(Arc::clone(&place)) {
                 newcomers.retain(|other| !Arc::ptr_eq(&other.place, &out));
             }
@@ -227,7 +263,14 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
     let places = Arc::new(Places::default());
     let start = Instant::now();
     let mut sessions = JoinSet::new();
-    let settling = tokio::spawn(Arc::clone(&helper).settle_unfinished());
+    let settle = |after: Duration| {
+        let helper = Arc::clone(&helper);
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            helper.settle_unfinished().await;
+        })
+    };
+    let mut settling = settle(Duration::ZERO);
     let mut watchdog = Watchdog::of_this_process();
     crate::daemon::ready();
     let mut told = true;
@@ -243,13 +286,15 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
             // Before the rest: a flood keeps the rest busy for ever, and is no hang.
             () = watchdog.due() => watchdog::feed(),
             Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
+            // It never ends but by a panic, which must not leave what is unfinished so for ever.
+            _ = &mut settling => settling = settle(PAUSE),
             accepted = door.accept() => match accepted {
                 Ok(socket) => {
-                    for Newcomer { socket, peer, place } in let_in(&mut door, &places, start, socket).await {
-                        let (helper, places, stopping) = (Arc::clone(&helper), Arc::clone(&places), stopping.clone());
+                    for Newcomer { socket, peer, place } in let_in(&mut door, helper.node_uid(), &places, start, socket).await {
+                        let (helper, stopping) = (Arc::clone(&helper), stopping.clone());
+                        let taken = Taken { places: Arc::clone(&places), place };
                         sessions.spawn(async move {
-                            session::run(helper, socket, peer, Arc::clone(&place), stopping).await;
-                            places.remove(&place);
+                            session::run(helper, socket, peer, Arc::clone(&taken.place), stopping).await;
                         });
                     }
                     // A flood must not keep the sessions from their first message.

@@ -4,6 +4,7 @@
 //! replies wait for its peer: until then nothing more is read from it. What is not a message closes this connection and
 //! no other. No descriptor is ever taken from a peer: there is no room for one, and the kernel says when one was sent.
 use crate::audit::{self, Decision, Entry};
+use crate::effect;
 use crate::pipeline::{Answer, Helper, Passed};
 use crate::serve::Place;
 use bcd_policy::{Peer, Rule};
@@ -88,7 +89,7 @@ pub(crate) async fn run(
         Ok(()) => tracing::debug!(peer_uid = peer.uid, peer_pid = peer.pid, "disconnected"),
         // Whoever drove it out was logged already, and a flood drives out many.
         Err(Closed::Evicted) => tracing::debug!(peer_uid = peer.uid, peer_pid = peer.pid, "made room"),
-        Err(cause) if audit::told(peer.pid) => {
+        Err(cause) if audit::told(peer) => {
             tracing::warn!(target: "wire", peer_uid = peer.uid, peer_pid = peer.pid, %cause, "connection closed");
         }
         Err(_) => {}
@@ -225,12 +226,10 @@ impl Session {
         tokio::spawn(async move {
             let answer = match tokio::time::timeout(DEADLINE, &mut work).await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => {
-                    let detail = "the helper failed on the way: see its log";
-                    Answer::failed(FailureKind::Unavailable, detail, Decision::None)
-                }
+                // How far it came is not known: an intent that was written stands, and is settled by what is found.
+                Ok(Err(_)) => Answer::failed(FailureKind::Unavailable, effect::UNKNOWN, Decision::Lost),
                 Err(_) => {
-                    tokio::spawn(late(work, id, peer));
+                    tokio::spawn(late(work, id, entry.clone()));
                     let detail = format!("it takes longer than {} s and goes on: ask again", DEADLINE.as_secs());
                     Answer::failed(FailureKind::Timeout, &detail, Decision::None)
                 }
@@ -242,14 +241,14 @@ impl Session {
     }
 }
 
-/// Tells how a request ended that was answered already that it takes too long.
-async fn late(work: tokio::task::JoinHandle<Answer>, id: RequestId, peer: Peer) {
-    match work.await {
-        Ok(answer) => {
-            tracing::warn!(request = id.0, peer_pid = peer.pid, reply = ?answer.reply, "a late request ended")
-        }
-        Err(cause) => tracing::error!(request = id.0, peer_pid = peer.pid, %cause, "a late request failed"),
-    }
+/// Tells how a request ended that was answered already that it takes too long: by an audit event of its own.
+async fn late(work: tokio::task::JoinHandle<Answer>, id: RequestId, entry: Entry) {
+    let answer = match work.await {
+        Ok(answer) => answer,
+        Err(_) => Answer::failed(FailureKind::Unavailable, effect::UNKNOWN, Decision::Lost),
+    };
+    tracing::warn!(request = id.0, reply = ?answer.reply, "a late request ended");
+    entry.end(answer.decision, &answer.reply);
 }
 
 /// Whether an error says no more than that the peer has left.

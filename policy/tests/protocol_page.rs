@@ -52,7 +52,7 @@ The helper listens on a SOCK_SEQPACKET unix socket (`helper.socket`, `/run/bcd/h
 datagram is one message, in the encoding of `protocol/src/codec.rs`: a request with an id that the client chose, or the reply
 with the same id. Replies may overtake each other; requests about one instance are taken one at a time. A datagram that is
 not exactly one message in its only spelling, or carries more descriptors than are allowed, closes its connection and nothing
-else. The peer is who the kernel says it is.
+else. The peer is who the kernel says it is; one that is not the node's user is hung up on when its connection is accepted, unread.
 
 Every request passes the same gates in this order: peer, greeting, unfinished work, phase, and then the judge of its verb,
 which holds its values against configuration, records and what is really there. The first gate that it does not pass answers

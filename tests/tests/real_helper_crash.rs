@@ -5,7 +5,7 @@
 
 use bcd_protocol::definition::{Definition, ImageRef};
 use bcd_protocol::limits;
-use bcd_protocol::reply::{RecordView, Reply};
+use bcd_protocol::reply::{FailureKind, RecordView, Reply};
 use bcd_protocol::request::Request;
 use bcd_protocol::size::{DiskBytes, Vcpus};
 use bcd_tests::daemons::{self, wait_for};
@@ -245,4 +245,65 @@ fn run(case: &Case, step: &str) {
     }
     again.stop();
     assert_eq!(std::fs::read_dir(world.place.state().join("records")).expect("the ledger").count(), 0);
+}
+
+/// A mistake in the helper's own code, at several steps of a start: on the way to the effect, in it, and after it.
+#[test]
+fn a_panic_is_told_as_an_unknown_outcome_settled_by_what_is_found_and_holds_up_nobody() {
+    let test = "a_panic_is_told_as_an_unknown_outcome_settled_by_what_is_found_and_holds_up_nobody";
+    if !bcd_tests::real(test) {
+        return;
+    }
+    for (step, decision, runs) in
+        [("after-intent", "unknown", false), ("in-effect", "granted", true), ("after-effect", "unknown", true)]
+    {
+        eprintln!("{step}");
+        let place = Place::new("panic");
+        let base = files::base(&place);
+        let other = "panic-other";
+        for name in [NAME, other] {
+            files::instance(&place, name, &base);
+        }
+        let _cleaner = Cleaner { instances: vec![NAME.to_owned(), other.to_owned()] };
+        let world = World { place, base, connection: domains::connect() };
+        let at = format!("libvirt.start:{step}:panic");
+        let helper = daemons::spawn_helper(&world.place, &[("BCD_HELPER_CRASH_AT", &at)]);
+        wait_for("the helper's socket", 20, || world.connect().is_ok());
+        world.done(&define(&world));
+        let mut wire = world.wire();
+        match wire.call(&Request::LibvirtStart { instance: id(NAME), paused: false }) {
+            Reply::Failed(failed) => {
+                assert_eq!(failed.kind, FailureKind::Unavailable);
+                assert!(failed.detail.as_str().contains("what it had done by then is not known"), "{failed:?}");
+            }
+            reply => panic!("{at}: {reply:?}"),
+        }
+        let log = helper.log();
+        let events: Vec<_> = log.lines().filter(|line| line.contains("audit: verb=\"libvirt.start\"")).collect();
+        let [event] = events.as_slice() else { panic!("{at}: one event of the request: {log}") };
+        for field in
+            [format!("decision=\"{decision}\""), "outcome=\"unknown\"".to_owned(), format!("instance=\"{NAME}\"")]
+        {
+            assert!(event.contains(&field), "{at}: no {field} in {event}");
+        }
+        let panics: Vec<_> = log.lines().filter(|line| line.contains("a failpoint")).collect();
+        assert!(
+            matches!(panics.as_slice(), [line] if line.contains("a part of the helper failed")),
+            "{at}: one line: {log}"
+        );
+
+        // The same connection goes on, with another instance and with this one.
+        let definition = files::definition(&world.base, Vec::new());
+        let defined = wire.call(&Request::LibvirtDefine { instance: id(other), definition });
+        assert!(matches!(defined, Reply::Defined(_)), "{at}: {defined:?}");
+        wait_for("the settling of what was begun", 20, || world.record().is_some_and(|record| !record.unfinished));
+        assert!(helper.log().contains("an unfinished record is settled"), "{at}: the intent stood: {}", helper.log());
+        assert_eq!(qemu_pid(NAME).is_some(), runs, "{at}");
+        world.done(&destroy(&world));
+        assert_eq!(qemu_pid(NAME), None);
+        world.done(&undefine(&world));
+        let undefined = wire.call(&Request::LibvirtUndefine { instance: id(other) });
+        assert!(matches!(undefined, Reply::Done { changed: true }), "{at}: {undefined:?}");
+        helper.stop();
+    }
 }

@@ -40,13 +40,13 @@ pub(super) fn open(lease: &Lease, effect: &ConsoleOpen, data_dir: &Path) -> Carr
     let xml = find(lease, effect.domain()).and_then(|domain| Ok(domain.xml_desc(0)?));
     let xml = match xml {
         Ok(xml) => xml,
-        Err(failed) => return Carried { outcome: failed.outcome(lease, data_dir), descriptor: None },
+        Err(failed) => return Carried::ended(failed.outcome(lease, data_dir)),
     };
     let Some(number) = serial_pty(&xml) else {
         return Carried::failed(FailureKind::Refused, format!("domain {of} has no serial console: it does not run"));
     };
     match open_pty(number, *effect.uid()) {
-        Ok(pty) => Carried { outcome: Outcome::Done, descriptor: Some(pty) },
+        Ok(pty) => Carried { descriptor: Some(pty), ..Carried::ended(Outcome::Done) },
         Err(cause) => {
             tracing::warn!(domain = %of, number, %cause, "a console was not opened");
             Carried::failed(FailureKind::Refused, format!("domain {of}: {cause}"))

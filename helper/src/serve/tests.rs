@@ -1,8 +1,9 @@
-//! Tests of who makes room.
+//! Tests of who comes in, and who makes room.
 use super::*;
+use crate::log::captured;
 
 fn place(pid: i32, greeted: bool, last: u64) -> Arc<Place> {
-    let place = Place::new(pid, GREETING, Instant::now());
+    let place = Place::new(Peer { uid: 990, pid }, GREETING, Instant::now());
     place.greeted.store(greeted, Ordering::Relaxed);
     place.last.store(last, Ordering::Relaxed);
     Arc::new(place)
@@ -49,7 +50,7 @@ fn nobody_goes_while_there_is_room() {
     assert!(places.add(place(99, false, 2)).is_some());
     let left = places.0.lock().unwrap();
     assert_eq!(left.len(), limits::CONNECTIONS, "one went, one came");
-    assert!(left.iter().any(|place| place.pid == 99), "the newcomer is in");
+    assert!(left.iter().any(|place| place.peer.pid == 99), "the newcomer is in");
 }
 
 #[tokio::test]
@@ -57,4 +58,36 @@ async fn an_evicted_session_hears_of_it_even_when_it_was_not_waiting() {
     let place = place(1, false, 0);
     place.evicted.notify_one();
     tokio::time::timeout(Duration::from_secs(1), place.evicted()).await.unwrap();
+}
+
+#[test]
+fn a_stranger_costs_no_place_and_drives_nobody_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let own = nix::unistd::geteuid().as_raw();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let text = captured(|| {
+        runtime.block_on(async {
+            let mut door = Door::Listener(UnixSeqpacketListener::bind(&path).unwrap());
+            let places = Places::default();
+            for (node_uid, let_in_of_many) in [(own, limits::CONNECTIONS), (own.wrapping_add(1), 0)] {
+                let mut crowd = Vec::new();
+                for _ in 0..AT_ONCE / 2 {
+                    crowd.push(UnixSeqpacket::connect(&path).await.unwrap());
+                }
+                let first = door.accept().await.unwrap();
+                let newcomers = let_in(&mut door, node_uid, &places, Instant::now(), first).await;
+                assert_eq!(newcomers.len(), let_in_of_many);
+                let left: Vec<_> = places.0.lock().unwrap().clone();
+                assert_eq!(left.len(), limits::CONNECTIONS, "those of the node's user are still there");
+                if let_in_of_many == 0 {
+                    for stranger in crowd {
+                        assert_eq!(stranger.recv(&mut [0; 8]).await.unwrap().bytes_read(), 0, "it is closed");
+                    }
+                }
+            }
+        });
+    });
+    let strangers = text.lines().filter(|line| line.contains("hung up on")).count();
+    assert!((1..=20).contains(&strangers), "{strangers} lines about strangers: {text}");
 }

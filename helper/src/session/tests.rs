@@ -31,9 +31,10 @@ fn world(uid: u32) -> Option<World> {
     let opened = ledger::open(state.path()).unwrap();
     let helper = Arc::new(Helper::new(config, NODE, true, opened, 1));
     let (ours, socket) = UnixSeqpacket::pair().unwrap();
-    let place = Arc::new(Place::new(1, Duration::from_secs(limits::HANDSHAKE_SECONDS), std::time::Instant::now()));
+    let peer = Peer { uid, pid: 1 };
+    let place = Arc::new(Place::new(peer, Duration::from_secs(limits::HANDSHAKE_SECONDS), std::time::Instant::now()));
     let (stop, stopping) = watch::channel(false);
-    let session = tokio::spawn(run(helper, ours, Peer { uid, pid: 1 }, Arc::clone(&place), stopping));
+    let session = tokio::spawn(run(helper, ours, peer, Arc::clone(&place), stopping));
     Some(World { socket, place, stop, session, _state: state })
 }
 

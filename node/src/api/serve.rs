@@ -133,15 +133,11 @@ impl Listener {
         clear(path).map_err(|what| fault(&what))?;
         let socket = UnixSocket::new_stream().map_err(|e| failed("cannot be made", e))?;
         // Nobody can connect before `listen`, so there is no moment at which another mode matters.
-        socket.bind(path).map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                let shown = parent.display();
-                failed(
-                    &format!("cannot be made in {shown}: set node.api to a path in a directory of the node's own"),
-                    e,
-                )
-            }
-            _ => failed("cannot be bound", e),
+        socket.bind(path).map_err(|e| {
+            let refused = matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem);
+            let shown = parent.display();
+            let what = format!("it cannot be made in {shown}: set node.api to a path in a directory of the node's own");
+            failed(if refused { &what } else { "cannot be bound" }, e)
         })?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o660))
             .map_err(|e| failed("cannot be given its mode", e))?;

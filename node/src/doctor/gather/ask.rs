@@ -9,7 +9,7 @@ use crate::helper::{Helper as HelperClient, Reach};
 use crate::status::{HelperStatus, Link};
 use bcd_protocol::config::{Config, LibvirtUri};
 use nix::errno::Errno;
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, User, access, geteuid};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,7 @@ const CHILD_TIME: Duration = Duration::from_secs(20);
 
 /// What this process finds.
 pub(crate) fn probe(config_file: &Path, config: &Config) -> Probe {
-    Probe {
-        helper: helper(config.helper.socket.as_path()),
-        libvirt: libvirt(&config.libvirt.uri),
-        barred: barred(config_file, config),
-    }
+    Probe { helper: helper(config), libvirt: libvirt(&config.libvirt.uri), barred: barred(config_file, config) }
 }
 
 /// What the node's user finds; `None` when that cannot be asked.
@@ -85,7 +81,10 @@ fn runtime<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String
     runtime.map_err(|e| e.to_string())?.block_on(work)
 }
 
-fn helper(socket: &Path) -> Helper {
+fn helper(config: &Config) -> Helper {
+    let socket = config.helper.socket.as_path();
+    let user = User::from_name(config.helper.node_user.as_str()).ok().flatten();
+    let answers_another = user.is_some_and(|user| user.uid != geteuid());
     if let Err(Errno::EACCES) = access(socket, AccessFlags::W_OK) {
         return Helper::Forbidden;
     }
@@ -103,7 +102,7 @@ fn helper(socket: &Path) -> Helper {
                 Reach::Up { package, .. } => Helper::Welcome(package.to_string()),
                 Reach::Down { reason } => Helper::Unreachable(reason.to_string()),
             }),
-            Err(_) if geteuid().is_root() => Ok(Helper::Listens),
+            Err(_) if answers_another => Ok(Helper::Listens),
             Err(fault) => Err(fault.chain()),
         }
     });
