@@ -8,6 +8,13 @@ PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 target=${CARGO_TARGET_DIR:-$top/target}
 logs=$target/test-logs/host
 
+# made_image: the directory of the host's disk and kernel. One at a time makes it: a second one waits, and finds it there.
+made_image() {
+	local cache=${BCD_TEST_HOST_CACHE:-/var/cache/bcd-test-host}
+	mkdir -p "$cache"
+	(flock 9; "$here/image") 9>"$cache.lock"
+}
+
 # lend DIR FILE NAME: a stripped copy, since debug information is most of a test's bytes.
 lend() { strip --strip-debug -o "$1/$3" "$2"; }
 
