@@ -16,8 +16,14 @@ pub use ::landlock::{AccessFs, AccessNet, BitFlags, RulesetError};
 #[cfg(test)]
 mod tests;
 
-/// The newest ABI whose accesses are asked for: Linux 6.12.
+/// The newest ABI whose accesses are asked for.
 const NEWEST: ABI = ABI::V6;
+
+/// [`NEWEST`] as the kernel counts: with less than this, a sandbox is not whole.
+pub const WHOLE_ABI: i32 = NEWEST as i32;
+
+/// The first kernel that has it.
+pub const WHOLE_KERNEL: &str = "6.12";
 
 /// What the kernel enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 mod apply;
 mod console;
-mod doctor;
+pub(crate) mod doctor;
 mod events;
 pub mod failure;
 mod plan;
@@ -177,7 +177,7 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Print what this user finds, as JSON: what a doctor that runs as root asks a child of the node's user
+        /// Ask as the node's user: what a doctor that is root starts for it, with pipes alone
         #[arg(long, hide = true, conflicts_with = "json")]
         probe: bool,
     },
@@ -262,7 +262,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events { follow, after, json, asks } => {
             setup::block_on(async { events::run(&client(asks)?, follow, after, json).await })
         }
-        Command::Doctor { json: _, probe: true } => text::print_json_line(&crate::doctor::probe(&global.config)),
+        Command::Doctor { json: _, probe: true } => text::print(&crate::doctor::answer()?),
         Command::Doctor { json, probe: false } => setup::doctor(&global, json),
         Command::Schema => text::print(&format!("{:#}\n", crate::spec::schema().to_value())),
         Command::Openapi => text::print(&crate::api::openapi::text()),

@@ -3,9 +3,9 @@
 //!
 //! Room: `node`. `gather` looks and decides nothing; `judge` decides and looks at nothing, so each verdict has a test.
 //! Nothing here changes the host.
+use crate::fault::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::io::Read;
 use std::path::Path;
 
 pub mod facts;
@@ -13,9 +13,6 @@ mod gather;
 pub mod judge;
 #[cfg(test)]
 mod tests;
-
-/// Largest configuration that is passed on, bytes: as much as the helper reads.
-const CONFIGURATION_BYTES: u64 = 1024 * 1024;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -73,17 +70,17 @@ impl Report {
     }
 }
 
-/// Looks at this host as the configuration at `path` describes it. Blocking, some seconds at the most.
+/// Looks at this host as the configuration at `path` describes it. Blocking, some seconds at the most. Root asks as the
+/// node's user through `program`, which is bcd itself.
 #[must_use]
-pub fn examine(path: &Path) -> Report {
-    Report::of(judge::judge(&gather::gather(path)))
+pub fn examine(path: &Path, program: &Path) -> Report {
+    Report::of(judge::judge(&gather::gather(path, Some(program))))
 }
 
-/// What a process of this user finds of what a configuration names, whose text stands in stdin and which lies at `path`;
-/// `None` when it cannot be used. A doctor that runs as root has a child of the node's user ask this.
-#[must_use]
-pub fn probe(path: &Path) -> Option<facts::Probe> {
-    let mut text = String::new();
-    std::io::stdin().lock().take(CONFIGURATION_BYTES).read_to_string(&mut text).ok()?;
-    gather::probe(path, &text)
+/// What the process finds that a doctor which is root started to ask as the node's user, as one line of JSON.
+///
+/// # Errors
+/// When somebody else started it, or it cannot give up root.
+pub fn answer() -> Result<String, Fault> {
+    gather::answer()
 }

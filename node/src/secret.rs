@@ -52,6 +52,23 @@ impl fmt::Debug for Secret {
 /// the file and what to do.
 pub fn user_data(directory: &Path, allocation: &AllocationId) -> Result<Option<Secret>, Fault> {
     let file = directory.join(allocation.as_str());
+    match open_checked(directory, allocation)? {
+        Some((opened, stat)) => read(&file, opened, &stat).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Whether [`user_data`] would read the file of an allocation, which is not read. No file is fine too.
+///
+/// # Errors
+/// As there.
+pub(crate) fn check(directory: &Path, allocation: &AllocationId) -> Result<(), Fault> {
+    open_checked(directory, allocation).map(drop)
+}
+
+/// The file of an allocation, if there is one and nobody else could read or change it.
+fn open_checked(directory: &Path, allocation: &AllocationId) -> Result<Option<(OwnedFd, FileStat)>, Fault> {
+    let file = directory.join(allocation.as_str());
     let Some(folder) = folder(directory)? else { return Ok(None) };
     // Without O_NONBLOCK a FIFO under that name would hold this thread until somebody writes to it.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
@@ -72,7 +89,7 @@ pub fn user_data(directory: &Path, allocation: &AllocationId) -> Result<Option<S
             &format!("has mode {:04o}, so that others may read it: chmod 0600", stat.st_mode & 0o7777),
         ));
     }
-    read(&file, opened, &stat).map(Some)
+    Ok(Some((opened, stat)))
 }
 
 /// The directory, if there is one that nobody else can put files into.

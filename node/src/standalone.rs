@@ -117,7 +117,7 @@ fn start_helper(program: &Path, configuration: &Path, end: OwnedFd) -> Result<()
 }
 
 /// Gives up root for good, and makes sure of it.
-fn give_up_root(user: &User) -> Result<(), Fault> {
+pub(crate) fn give_up_root(user: &User) -> Result<(), Fault> {
     let caps = |what: &'static str| {
         move |e: caps::errors::CapsError| {
             Fault::because(FaultKind::Internal, what, std::io::Error::other(e.to_string()))

@@ -1,11 +1,11 @@
 //! `bcd doctor`: the report as text.
 //!
 //! Room: `node`.
-use super::text::{Style, count, printable, printable_lines};
+use super::text::{Style, count, printable};
 use crate::doctor::{Level, Report};
 
 /// A report as text: a line per finding, the remedy beneath it, a summary.
-pub(super) fn render(report: &Report, style: Style) -> String {
+pub(crate) fn render(report: &Report, style: Style) -> String {
     let mut out = String::new();
     let width = report.findings.iter().map(|f| f.check.len()).max().unwrap_or_default();
     for finding in &report.findings {
@@ -18,9 +18,9 @@ pub(super) fn render(report: &Report, style: Style) -> String {
             Style::Plain => word.to_owned(),
             Style::Terminal => format!("\x1b[{colour}m{word}\x1b[0m"),
         };
-        let indent = format!("\n{}", " ".repeat(width + 8));
-        let found = printable_lines(&finding.found).replace('\n', &indent);
-        out.push_str(&format!("{word}  {:<width$}  {found}\n", finding.check));
+        // One line each: no words in it, whoever chose them, can look like another finding or a remedy.
+        let found = printable(&finding.found);
+        out.push_str(&format!("{word}  {:<width$}  {found}\n", printable(&finding.check)));
         if let Some(remedy) = &finding.remedy {
             out.push_str(&format!("{}-> {}\n", " ".repeat(width + 8), printable(remedy)));
         }

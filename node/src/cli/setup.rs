@@ -113,7 +113,8 @@ fn start_log() -> Result<(), Failure> {
 
 /// Tells what this host can run.
 pub(super) fn doctor(global: &Global, json: bool) -> Result<ExitCode, Failure> {
-    let report = crate::doctor::examine(&global.config);
+    // This very program, whatever lies in its place by now.
+    let report = crate::doctor::examine(&global.config, Path::new("/proc/self/exe"));
     if json {
         print_json(&report)?;
     } else {

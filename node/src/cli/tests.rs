@@ -283,14 +283,13 @@ fn a_report_of_the_doctor_has_remedies_beneath_and_a_sum() {
     let report = Report::of(vec![
         finding(Level::Ok, "libvirt", "it answers", None),
         finding(Level::Warn, "kvm", "slow", Some("faster CPU")),
-        finding(Level::Fail, "seed-tool", "none\nat all", Some("install one")),
+        finding(Level::Fail, "seed-tool", "none\n-> rm -rf /\u{1b}[2K", Some("install one")),
     ]);
     let expected = "\
 ok    libvirt    it answers
 warn  kvm        slow
                  -> faster CPU
-FAIL  seed-tool  none
-                 at all
+FAIL  seed-tool  none\\n-> rm -rf /\\u{1b}[2K
                  -> install one
 1 failing, 1 warning
 ";

@@ -3,8 +3,13 @@
 //! Room: `node`. No judgement here: a value says what is, or why it could not be seen.
 use bcd_protocol::config::Config;
 use bcd_protocol::node_user::Candidate;
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+mod probe;
+mod words;
+
+pub use probe::{Document, Helper, Libvirt, Need, Node, Probe, Secrets, Unasked, Unread};
+pub use words::{Version, Words};
 
 /// Everything that was looked at.
 #[derive(Debug, Clone)]
@@ -53,18 +58,18 @@ pub struct Host {
 pub struct Configured {
     /// The configuration.
     pub config: Config,
+    /// Where that lies.
+    pub file: PathBuf,
     /// The configured node user, if that user exists; or why the user database does not say.
     pub node_user: Result<Option<Candidate>, String>,
-    /// What the node's user finds.
-    pub probe: Probe,
+    /// What a process finds that asks as the node's user; one of another user's where doctor is neither root nor that user.
+    pub probe: Result<Probe, Unasked>,
     /// Whether [`Configured::probe`] was really made by the node's user.
     pub probed_as_node: bool,
     /// Whether virtlogd's socket is there, where libvirt uses the default sockets.
     pub virtlogd: Option<bool>,
     /// Who may search libvirt's directory for QEMU.
     pub qemu_directory: Result<Search, String>,
-    /// The node.
-    pub node: Node,
     /// The configured bridges: name, and what lies under it.
     pub bridges: Vec<(String, Interface)>,
     /// What filters bridged packets.
@@ -77,16 +82,12 @@ pub struct Configured {
     pub state_dir: Place,
     /// The directory of the helper's socket.
     pub helper_sockets: Place,
+    /// The helper's socket itself.
+    pub helper_socket: Place,
     /// The directory of the node's socket.
     pub node_sockets: Place,
     /// The directory of user data.
     pub secrets: Place,
-    /// Files in it that others than their owner may read, or that are somebody else's; `None`: it cannot be listed.
-    pub loose_secrets: Option<Vec<String>>,
-    /// What `node.images.ca_file` is, if it is set: how many certificates, or why it cannot be read.
-    pub ca_file: Option<(PathBuf, Result<usize, String>)>,
-    /// The watched document, if one is set: whether it parses.
-    pub document: Option<(PathBuf, Document)>,
 }
 
 impl Configured {
@@ -103,23 +104,13 @@ pub enum Configuration {
     /// There is none.
     Missing(PathBuf),
     /// It cannot be read.
-    Unreadable(PathBuf, String),
+    Unreadable(PathBuf, Unread),
     /// It is wrong: file, place, key and what to write instead.
     Wrong(String),
+    /// Somebody else than root may change it, so nothing of it is believed; the way to it from `/`, itself last.
+    Open(Vec<Part>),
     /// It can be used; the way to it from `/`, itself last.
     Fine(Vec<Part>),
-}
-
-/// What a process of the node's user finds. Asked of a child when the doctor runs as root: who may do what is for the
-/// kernel, libvirt and the helper to say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probe {
-    /// How the helper answers.
-    pub helper: Helper,
-    /// What libvirt's daemon answers on the read-only connection.
-    pub libvirt: Result<Libvirt, String>,
-    /// What the node has to get at and cannot: the path, what it is needed for, and the kernel's word.
-    pub barred: Vec<(PathBuf, String, String)>,
 }
 
 /// A device file.
@@ -162,15 +153,6 @@ pub enum Cgroups {
     Legacy,
 }
 
-/// What libvirt's daemon says of itself, as `major * 1,000,000 + minor * 1,000 + release`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Libvirt {
-    /// The daemon's version.
-    pub version: u32,
-    /// QEMU's version; `None`: libvirt knows no emulator.
-    pub qemu: Option<u32>,
-}
-
 /// Who may search a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
@@ -178,32 +160,6 @@ pub enum Search {
     Allowed,
     /// Group kvm may not.
     Refused,
-}
-
-/// How the helper answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Helper {
-    /// It welcomed this process; its package version.
-    Welcome(String),
-    /// It listens, and this process is not whom it answers.
-    Listens,
-    /// This process may not connect to its socket.
-    Forbidden,
-    /// Nothing answers at its socket, and the node has one: a standalone node, which started it; its package version.
-    OfNode(String),
-    /// It does not answer, and why.
-    Unreachable(String),
-}
-
-/// How the node answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Node {
-    /// It answers: its version, and what it cannot read, in its words.
-    Answers(String, Vec<String>),
-    /// It does not admit this process.
-    Forbidden,
-    /// It does not answer, and why.
-    Unreachable(String),
 }
 
 /// What lies under a bridge's name.
@@ -228,7 +184,7 @@ pub struct Firewall {
     /// And IPv6 packets to ip6tables.
     pub ipv6: bool,
     /// Chains of the forward hook that drop what no rule accepts; or why they cannot be seen.
-    pub drops: Result<Vec<Chain>, String>,
+    pub drops: Result<Vec<Chain>, Words>,
     /// The rules of those chains, a line each.
     pub rules: Vec<String>,
     /// Whether Docker's chains are there.
@@ -271,6 +227,8 @@ pub enum Seen {
     Missing,
     /// It cannot be looked at.
     Unseen(String),
+    /// It lies behind a link, which is not followed.
+    Behind,
     /// This.
     There(Entry),
 }
@@ -297,21 +255,10 @@ pub enum Kind {
     File,
     /// A symbolic link; never followed.
     Link,
+    /// A socket.
+    Socket,
     /// Anything else.
     Other,
-}
-
-/// The watched document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Document {
-    /// It parses; the number of its instances.
-    Fine(usize),
-    /// There is none yet.
-    Missing,
-    /// It cannot be read.
-    Unreadable(String),
-    /// It does not parse.
-    Wrong(String),
 }
 
 /// What Landlock gives.

@@ -1,11 +1,13 @@
 //! Looks at the host. Nothing is changed, and what cannot be seen is a fact too.
 //!
-//! Room: `node`. Blocking; whatever may hang is asked on a thread or in a process of its own with a deadline.
-use super::facts::{Configuration, Configured, Facts, Probe};
-use crate::node_user;
+//! Room: `node`. Blocking; whatever may hang is asked on a thread or in a process of its own with a deadline. Often this is
+//! root, on a host whose node's user may have been taken over: what is that user's, root neither opens nor connects to
+//! (`child` does), and does not follow (`places`).
+use super::facts::{Configuration, Configured, Facts, Kind, Part, Seen, Unasked, Words};
+use crate::fault::Fault;
+use crate::node_user::{self, Found};
 use bcd_protocol::config::Config;
 use nix::unistd::{Group, geteuid};
-use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,78 +15,97 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-mod ask;
+pub(super) mod ask;
+mod child;
 pub(super) mod host;
 pub(super) mod net;
-mod places;
+pub(super) mod places;
 
 /// libvirt's directory for QEMU's files.
 const QEMU_DIRECTORY: &str = "/var/lib/libvirt/qemu";
 /// Where programs are looked for: a PATH from outside must not choose what root runs.
 const PROGRAMS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// Most that is read of what a program says, bytes.
-const SAYS: u64 = 1 << 20;
+const SAYS: u64 = 16 << 20;
+/// Largest configuration that is read, bytes: as much as the helper reads.
+const CONFIGURATION_BYTES: u64 = 1 << 20;
 
-pub(super) fn gather(path: &Path) -> Facts {
+/// `program` is bcd itself, to ask as the node's user with; without one root asks nothing of that user's.
+pub(super) fn gather(path: &Path, program: Option<&Path>) -> Facts {
     let kvm = Group::from_name("kvm").ok().flatten().map(|g| g.gid.as_raw());
     let (configuration, read) = read_configuration(path);
-    let configured = read.map(|(text, config)| configured(path, &text, config, kvm));
+    let configured = read.map(|(text, config)| configured(path, &text, config, kvm, program));
     Facts { configuration, host: host::host(kvm), configured }
 }
 
-/// What a process of this user finds of the configuration `text`, which lies at `path`; `None` when it cannot be used.
-pub(super) fn probe(path: &Path, text: &str) -> Option<Probe> {
-    Config::parse(text).ok().map(|config| ask::probe(path, &config))
+/// What the process finds that a doctor which is root started to ask as the node's user, as one line of JSON.
+pub(super) fn answer() -> Result<String, Fault> {
+    child::answer()
 }
 
 fn read_configuration(path: &Path) -> (Configuration, Option<(String, Config)>) {
-    let text = match fs::read_to_string(path) {
+    let (way, text) = places::text(path, CONFIGURATION_BYTES);
+    if !is_roots(&way) {
+        return (Configuration::Open(way), None);
+    }
+    let text = match text {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return (Configuration::Missing(path.to_owned()), None),
-        Err(e) => return (Configuration::Unreadable(path.to_owned(), e.to_string()), None),
+        Err(unread) if unread.is_missing() => return (Configuration::Missing(path.to_owned()), None),
+        Err(unread) => return (Configuration::Unreadable(path.to_owned(), unread), None),
     };
     match Config::parse(&text) {
-        Ok(config) => (Configuration::Fine(places::way(path)), Some((text, config))),
+        Ok(config) => (Configuration::Fine(way), Some((text, config))),
         Err(e) => (Configuration::Wrong(format!("{}: {e}", path.display())), None),
     }
 }
 
-fn configured(path: &Path, text: &str, config: Config, kvm: Option<u32>) -> Configured {
+/// Whether nobody but root may change what lies on this way, as far as it can be seen: what somebody else wrote names no
+/// places that root looks at or changes.
+fn is_roots(way: &[Part]) -> bool {
+    way.iter().all(|part| match &part.seen {
+        Seen::There(entry) => entry.kind != Kind::Link && entry.uid == 0 && entry.mode & 0o022 == 0,
+        Seen::Missing | Seen::Unseen(_) => true,
+        Seen::Behind => false,
+    })
+}
+
+pub(super) fn configured(
+    path: &Path,
+    text: &str,
+    config: Config,
+    kvm: Option<u32>,
+    program: Option<&Path>,
+) -> Configured {
     let found = node_user::look(config.helper.node_user.as_str());
-    let node_user = found.map(|found| found.map(|found| found.candidate)).map_err(|e| e.to_string());
-    let ids = node_user.as_ref().ok().and_then(Option::as_ref).map(|user| (user.uid, user.gid));
     let own = geteuid();
-    let as_node = match ids {
-        Some((uid, _)) if uid == own.as_raw() => Some(ask::probe(path, &config)),
-        Some(user) if own.is_root() => ask::probe_as(path, text, user),
-        Some(_) | None => None,
+    let (probe, probed_as_node) = match &found {
+        Ok(Some(Found { user, .. })) if user.uid == own && !own.is_root() => (ask::probe(path, &config, true), true),
+        // Nothing is asked as a user that the daemons do not start for.
+        Ok(Some(Found { user, candidate })) if own.is_root() && candidate.judge().is_ok() => {
+            let untold = || Unasked::Silent(Words::from("this process has no program to ask with"));
+            (program.ok_or_else(untold).and_then(|program| child::probe_as(program, path, text, user)), true)
+        }
+        Ok(_) | Err(_) => (ask::probe(path, &config, false), false),
     };
     // Another socket is a libvirt with a configuration of its own.
     let default_libvirt = !config.libvirt.uri.as_str().contains('?');
     let above = |socket: &Path| places::place(socket.parent().unwrap_or(Path::new("/")));
-    let images = config.node.images.ca_file.as_ref().map(|file| file.as_path().to_owned());
-    let document = config.node.spec.as_ref().map(|file| file.as_path().to_owned());
     Configured {
-        node_user,
-        probed_as_node: as_node.is_some(),
-        probe: ask::with_helper_of_node(
-            as_node.unwrap_or_else(|| ask::probe(path, &config)),
-            config.node.api.as_path(),
-        ),
+        file: path.to_owned(),
+        node_user: found.map(|found| found.map(|found| found.candidate)).map_err(|e| e.to_string()),
+        probe,
+        probed_as_node,
         virtlogd: default_libvirt.then(|| Path::new("/run/libvirt/virtlogd-sock").exists()),
         qemu_directory: places::searchable(Path::new(QEMU_DIRECTORY), kvm),
-        node: ask::node(config.node.api.as_path()),
         bridges: config.helper.instance_bridges.iter().map(|b| (b.to_string(), net::interface(b.as_str()))).collect(),
         firewall: net::firewall(),
         data_dir: places::place(config.data_dir.as_path()),
         data_dir_closed: places::closed(config.data_dir.as_path(), kvm),
         state_dir: places::place(config.helper.state_dir.as_path()),
         helper_sockets: above(config.helper.socket.as_path()),
+        helper_socket: places::place(config.helper.socket.as_path()),
         node_sockets: above(config.node.api.as_path()),
         secrets: places::place(config.node.secrets.as_path()),
-        loose_secrets: places::loose_secrets(config.node.secrets.as_path(), ids.map(|(uid, _)| uid)),
-        ca_file: images.map(|file| (file.clone(), places::certificates(&file))),
-        document: document.map(|file| (file.clone(), places::document(&file))),
         config,
     }
 }
@@ -104,26 +125,31 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// What a program says to stdout when it ends well within `patience`; it is ended otherwise.
-fn output(program: &Path, arguments: &[&str], patience: Duration) -> Result<String, String> {
-    output_of(Command::new(program).args(arguments), "", patience)
+fn output(program: &Path, arguments: &[&str], patience: Duration) -> Result<String, Words> {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("PATH", PROGRAMS.join(":")).env("LC_ALL", "C.UTF-8");
+    output_of(&mut command, "", patience, SAYS)
 }
 
-/// As [`output`], for a command that reads `input`, which is small.
-fn output_of(command: &mut Command, input: &str, patience: Duration) -> Result<String, String> {
-    command.env_clear().env("PATH", PROGRAMS.join(":")).env("LC_ALL", "C.UTF-8");
+/// As [`output`], for a command that reads `input` and says `most` bytes at the most. It has no descriptor but its three pipes.
+fn output_of(command: &mut Command, input: &str, patience: Duration, most: u64) -> Result<String, Words> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let until = Instant::now() + patience;
-    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    let mut child = command.spawn().map_err(|e| Words::from(e.to_string()))?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = input.to_owned();
     // A program that does not read it says by its end what it makes of that.
     thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
+    let (complain, complaint) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.map(|err| err.take(most).read_to_end(&mut bytes));
+        let _ = complain.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
     let said = within(patience, move || {
-        let mut said = String::new();
-        stdout.map(|out| out.take(SAYS).read_to_string(&mut said));
-        let mut complaint = String::new();
-        stderr.map(|err| err.take(SAYS).read_to_string(&mut complaint));
-        (said, complaint)
+        let mut said = Vec::new();
+        let read = stdout.map(|out| out.take(most.saturating_add(1)).read_to_end(&mut said));
+        read.is_some_and(|read| read.is_ok()).then_some(said)
     });
     let ended = loop {
         match child.try_wait() {
@@ -133,13 +159,19 @@ fn output_of(command: &mut Command, input: &str, patience: Duration) -> Result<S
         }
     };
     match (ended, said) {
-        (Some(status), Some((said, _))) if status.success() => Ok(said),
-        (Some(_), Some((_, complaint))) => Err(complaint.lines().next().unwrap_or("it fails").trim().to_owned()),
+        (Some(status), Some(Some(said))) if status.success() && said.len() as u64 <= most => {
+            String::from_utf8(said).map_err(|_| Words::from("what it says is not text"))
+        }
+        (Some(status), Some(_)) if status.success() => Err(Words::from("it says too much")),
+        (Some(_), Some(_)) => {
+            let complaint = complaint.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+            Err(Words::from(complaint.lines().find(|line| !line.trim().is_empty()).unwrap_or("it fails")))
+        }
         (Some(_) | None, _) => {
-            // Gone already, or not to be ended: either way nothing waits for it.
+            // Whatever it waits for may keep it from ending: it is not waited for then.
             let _ = child.kill();
-            let _ = child.wait();
-            Err(format!("it does not end within {} s", patience.as_secs()))
+            let _ = within(Duration::from_secs(1), move || child.wait());
+            Err(Words::from(format!("it does not end within {} s", patience.as_secs())))
         }
     }
 }

@@ -5,11 +5,14 @@
 //! what it asks for is what the daemons themselves ask for.
 use super::facts::{Configuration, Facts};
 use super::{Finding, Level};
+use remedy::{command, noted, text};
 
+mod access;
 mod daemons;
 mod host;
 mod network;
 mod places;
+mod remedy;
 
 /// Judges everything.
 #[must_use]
@@ -19,7 +22,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     findings.extend(configured.map(places::node_user));
     findings.extend(host::kvm(&facts.host, configured));
     findings.push(host::iommu(&facts.host));
-    findings.extend(configured.map(|c| host::runtimes(&facts.host, c)));
+    findings.extend(configured.and_then(|c| host::runtimes(&facts.host, c)));
     findings.extend(configured.into_iter().flat_map(daemons::libvirt));
     findings.extend(configured.map(daemons::qemu_directory));
     findings.extend(host::cloud_hypervisor(&facts.host));
@@ -30,15 +33,16 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     if let Some(configured) = configured {
         findings.extend(places::sockets(configured));
         findings.extend(places::state_dir(configured));
-        findings.push(daemons::helper(configured));
-        findings.push(daemons::node(configured));
+        findings.extend(daemons::helper(configured));
+        findings.extend(daemons::node(configured));
         findings.extend(network::bridges(configured));
         findings.extend(network::firewall(configured));
         findings.extend(places::data_dir(configured));
         findings.extend(places::secrets(configured));
-        findings.extend(places::barred(configured));
-        findings.extend(places::images(configured));
-        findings.extend(places::document(configured));
+        findings.extend(access::unasked(configured));
+        findings.extend(access::barred(configured));
+        findings.extend(access::images(configured));
+        findings.extend(access::document(configured));
     }
     findings.extend(host::memory(&facts.host));
     findings.push(host::clock(&facts.host));
@@ -71,19 +75,28 @@ fn configuration(facts: &Facts) -> Vec<Finding> {
         Configuration::Missing(path) => vec![fail(
             check,
             format!("there is no {}: neither daemon starts, and {UNJUDGED}", path.display()),
-            format!(
-                "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss bcd (from the sources: install -D -m 0644 \
-                 packaging/bcd.toml {}), or name yours with --config",
-                path.display()
+            noted(
+                "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss bcd",
+                "from the sources: install -D -m 0644 packaging/bcd.toml to that place; or name yours with --config",
             ),
         )],
         Configuration::Unreadable(path, why) => vec![fail(
             check,
             format!("{} cannot be read: {why}; {UNJUDGED}", path.display()),
-            format!("chmod 0644 {}, and 0755 for the directories above it: it holds no secret", path.display()),
+            noted(
+                &command(&["chmod", "0644", &text(path)]),
+                "and 0755 for the directories above it: it holds no secret",
+            ),
         )],
         Configuration::Wrong(why) => {
             vec![fail(check, format!("{why}; {UNJUDGED}"), "correct that key; neither daemon starts before")]
+        }
+        Configuration::Open(way) => {
+            let mut breaches: Vec<Finding> = places::breaches(check, way).collect();
+            if let Some(last) = breaches.last_mut() {
+                last.found.push_str(&format!("; {UNJUDGED}"));
+            }
+            breaches
         }
         Configuration::Fine(way) => {
             let breaches: Vec<Finding> = places::breaches(check, way).collect();

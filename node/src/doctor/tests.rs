@@ -1,7 +1,8 @@
 //! Each verdict: a host on which all is well, and what one change to it does.
 use super::facts::{
     Cgroups, Chain, CloudHypervisor, Configuration, Configured, Device, Document, Entry, Facts, Firewall, Helper, Host,
-    Interface, Iommu, Kind, Landlock, Libvirt, Node, Part, Place, Probe, Search, Seen,
+    Interface, Iommu, Kind, Landlock, Libvirt, Need, Node, Part, Place, Probe, Search, Secrets, Seen, Unasked, Unread,
+    Version, Words,
 };
 use super::judge::judge;
 use super::{Finding, Level, Report, gather};
@@ -13,7 +14,9 @@ mod daemons;
 mod host;
 mod network;
 mod places;
+mod plants;
 mod this_host;
+mod words;
 
 const NODE: (u32, u32) = (990, 991);
 
@@ -46,6 +49,7 @@ fn user((uid, gid): (u32, u32)) -> Candidate {
 fn healthy() -> Facts {
     let mut config = Config::parse("[helper]\ninstance_bridges = [\"br0\"]\n").unwrap();
     config.node.spec = Some("/etc/bcd/node.toml".to_owned().try_into().unwrap());
+    config.node.images.ca_file = Some("/etc/bcd/ca.pem".to_owned().try_into().unwrap());
     let file = Seen::There(Entry { kind: Kind::File, uid: 0, gid: 0, mode: 0o644 });
     Facts {
         configuration: Configuration::Fine(way("/etc/bcd/bcd.toml", file)),
@@ -67,28 +71,43 @@ fn healthy() -> Facts {
         configured: Some(Configured {
             config,
             node_user: Ok(Some(user(NODE))),
-            probe: Probe {
-                helper: Helper::Welcome(env!("CARGO_PKG_VERSION").to_owned()),
+            file: PathBuf::from("/etc/bcd/bcd.toml"),
+            probe: Ok(Probe {
+                helper: Helper::Welcome(own()),
                 libvirt: Ok(Libvirt { version: 9_000_000, qemu: Some(7_002_000) }),
+                node: Node::Answers { version: own(), unread: Vec::new(), helper: Some(own()) },
                 barred: Vec::new(),
-            },
+                secrets: Some(Secrets::default()),
+                certificates: Some(Ok(2)),
+                document: Some(Document::Fine(3)),
+            }),
             probed_as_node: true,
             virtlogd: Some(true),
             qemu_directory: Ok(Search::Allowed),
-            node: Node::Answers(env!("CARGO_PKG_VERSION").to_owned(), Vec::new()),
             bridges: vec![("br0".to_owned(), Interface::Bridge { up: true })],
             firewall: Firewall { ipv4: false, ipv6: false, drops: Ok(Vec::new()), rules: Vec::new(), docker: false },
             data_dir: place("/var/lib/bcd", entry(NODE.0, NODE.1, 0o710)),
             data_dir_closed: Vec::new(),
             state_dir: place("/var/lib/bcd-helper", entry(0, 0, 0o700)),
             helper_sockets: place("/run/bcd", entry(0, NODE.1, 0o750)),
+            helper_socket: place("/run/bcd/helper.sock", socket(0)),
             node_sockets: place("/run/bcd/node", entry(NODE.0, NODE.1, 0o710)),
             secrets: place("/etc/bcd/secrets", entry(NODE.0, NODE.1, 0o700)),
-            loose_secrets: Some(Vec::new()),
-            ca_file: Some((PathBuf::from("/etc/bcd/ca.pem"), Ok(2))),
-            document: Some((PathBuf::from("/etc/bcd/node.toml"), Document::Fine(3))),
         }),
     }
+}
+
+fn own() -> Version {
+    Version::from(env!("CARGO_PKG_VERSION"))
+}
+
+fn socket(uid: u32) -> Seen {
+    Seen::There(Entry { kind: Kind::Socket, uid, gid: NODE.1, mode: 0o660 })
+}
+
+/// What the node's user finds there.
+fn asked(facts: &mut Facts) -> &mut Probe {
+    named(facts).probe.as_mut().unwrap()
 }
 
 /// What the configuration names on it.
@@ -115,8 +134,46 @@ fn expect(change: impl FnOnce(&mut Facts), level: Level, check: &str, part: &str
     assert_eq!((finding.level, finding.check.as_str()), (level, check), "{finding:?}");
     assert!(finding.found.contains(part), "{part:?} is not in {finding:?}");
     let remedy = finding.remedy.clone().unwrap_or_default();
-    assert!(!remedy.is_empty() && !remedy.contains('\n'), "one line of remedy for {finding:?}");
+    assert_pastes(&remedy);
     remedy
+}
+
+/// A remedy is a sentence, or a command that a shell takes as it stands: what is for the reader is a comment there.
+#[track_caller]
+fn assert_pastes(remedy: &str) {
+    assert!(!remedy.is_empty() && !remedy.contains('\n'), "one line: {remedy:?}");
+    let command = remedy.split("  # ").next().unwrap();
+    let first = command.split(' ').next().unwrap();
+    let programs = [
+        "apt-get",
+        "chgrp",
+        "chmod",
+        "chown",
+        "gpasswd",
+        "install",
+        "ip",
+        "iptables",
+        "ip6tables",
+        "modprobe",
+        "mv",
+        "namei",
+        "nft",
+        "rm",
+        "setfacl",
+        "sysctl",
+        "systemctl",
+        "useradd",
+    ];
+    if programs.contains(&first) {
+        assert!(shlex::split(command).is_some(), "{remedy}");
+        let prose = command.chars().any(|c| matches!(c, ',' | '(' | ')' | '…' | '?'));
+        assert!(!prose && !command.contains(" or ") && !command.contains(" then "), "words for a shell: {remedy}");
+    } else {
+        assert!(
+            first.chars().all(|c| c.is_ascii_alphabetic() || c == ','),
+            "neither a command nor a sentence: {remedy}"
+        );
+    }
 }
 
 /// Applies one change and expects a good finding of this check with this text.
@@ -141,10 +198,7 @@ fn a_healthy_host_has_no_finding_and_no_remedy() {
 fn without_a_usable_configuration_nothing_is_judged_by_defaults() {
     let broken = [
         (Configuration::Missing(PathBuf::from("/etc/bcd/bcd.toml")), "there is no /etc/bcd/bcd.toml"),
-        (
-            Configuration::Unreadable(PathBuf::from("/etc/bcd/bcd.toml"), "Permission denied".into()),
-            "Permission denied",
-        ),
+        (Configuration::Unreadable(PathBuf::from("/etc/bcd/bcd.toml"), Unread::Errno(13)), "Permission denied"),
         (Configuration::Wrong("/etc/bcd/bcd.toml:3:1: no such key".into()), "/etc/bcd/bcd.toml:3:1: no such key"),
     ];
     for (configuration, part) in broken {

@@ -1,7 +1,7 @@
 //! Looks at bridges and at what filters the packets they pass on.
 //!
 //! Room: `node`. The firewall is shown to root alone; for others it is a fact that it cannot be seen.
-use super::super::facts::{Chain, Firewall, Interface};
+use super::super::facts::{Chain, Firewall, Interface, Words};
 use super::{output, program};
 use std::fs;
 use std::path::Path;
@@ -39,9 +39,11 @@ pub(super) fn firewall() -> Firewall {
                 });
                 (Ok(drops.clone()), rules.collect())
             }
-            Err(why) => (Err(format!("nft: {why}")), Vec::new()),
+            Err(why) => (Err(why), Vec::new()),
         },
-        None if program("iptables").is_none() => (Err("neither nft nor iptables is installed".to_owned()), Vec::new()),
+        None if program("iptables").is_none() => {
+            (Err(Words::from("neither nft nor iptables is installed")), Vec::new())
+        }
         None => (Ok(Vec::new()), Vec::new()),
     };
     let mut drops = drops;
@@ -59,7 +61,7 @@ pub(super) fn firewall() -> Firewall {
                 rules.extend(lines(&says));
             }
             Err(why) if drops.as_ref().is_ok_and(Vec::is_empty) && family == "ip" && rules.is_empty() => {
-                drops = Err(format!("{tool}: {why}"));
+                drops = Err(why);
             }
             Err(_) => {}
         }

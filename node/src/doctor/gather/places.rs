@@ -1,106 +1,169 @@
 //! Looks at directories and files, and at who may do what with them.
 //!
-//! Room: `node`. Links are never followed.
-use super::super::facts::{Document, Entry, Kind, Part, Place, Search, Seen};
-use crate::spec;
-use crate::spec::parse::DOCUMENT_BYTES;
+//! Room: `node`. Root does this too, and the node's user may swap what lies in its own directories at any time. So each
+//! part of a path is opened from the one before, only to look (`O_PATH`), and no link is followed, whoever made it. A file
+//! system that does not answer is not waited for.
+use super::super::facts::{Entry, Kind, Part, Place, Search, Seen, Unread};
+use super::{ask, within};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::statvfs::fstatvfs;
 use posix_acl::{ACL_EXECUTE, PosixACL, Qualifier};
-use std::fs;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
-/// Most files of the secrets that are named.
-const NAMED: usize = 3;
+/// Longest time that a file system has to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Every part of `path`, from `/` on.
-pub(super) fn way(path: &Path) -> Vec<Part> {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut parts: Vec<Part> = absolute.ancestors().map(|p| Part { path: p.to_owned(), seen: see(p) }).collect();
-    parts.reverse();
-    parts
+/// A path, part after part; what is there is held open.
+struct Walk {
+    way: Vec<Part>,
+    /// Of the first parts of the way, as far as there is something.
+    opened: Vec<OwnedFd>,
 }
 
-fn see(path: &Path) -> Seen {
-    match fs::symlink_metadata(path) {
-        Ok(meta) => {
-            let kind = match meta.file_type() {
-                kind if kind.is_dir() => Kind::Directory,
-                kind if kind.is_file() => Kind::File,
-                kind if kind.is_symlink() => Kind::Link,
-                _ => Kind::Other,
-            };
-            Seen::There(Entry { kind, uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777 })
-        }
-        Err(e) if e.kind() == ErrorKind::NotFound => Seen::Missing,
-        Err(e) => Seen::Unseen(e.to_string()),
+impl Walk {
+    /// What the whole path leads to.
+    fn end(&self) -> Option<&OwnedFd> {
+        self.opened.get(self.way.len().checked_sub(1)?)
     }
 }
 
-pub(super) fn place(path: &Path) -> Place {
-    let free = nix::sys::statvfs::statvfs(path).ok();
-    let free = free.map(|s| s.blocks_available().saturating_mul(s.fragment_size()));
-    Place { way: way(path), free }
+fn walk(path: &Path) -> Walk {
+    let look = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut walk = Walk { way: Vec::new(), opened: Vec::new() };
+    let mut so_far = PathBuf::new();
+    for component in absolute.components() {
+        so_far.push(component);
+        let seen = match walk.way.last().map(|part| &part.seen) {
+            None => Ok(open("/", look, Mode::empty())),
+            Some(Seen::There(Entry { kind: Kind::Link, .. }) | Seen::Behind) => Err(Seen::Behind),
+            Some(Seen::There(_)) => match (walk.opened.last(), component) {
+                (Some(above), Component::Normal(_) | Component::ParentDir) => {
+                    Ok(openat(above, component.as_os_str(), look, Mode::empty()))
+                }
+                (Some(_) | None, _) => Err(Seen::Missing),
+            },
+            Some(other) => Err(other.clone()),
+        };
+        let seen = match seen {
+            Ok(Ok(opened)) => match see(&opened) {
+                Ok(entry) => {
+                    walk.opened.push(opened);
+                    Seen::There(entry)
+                }
+                Err(errno) => Seen::Unseen(errno.desc().to_owned()),
+            },
+            Ok(Err(Errno::ENOENT)) => Seen::Missing,
+            Ok(Err(errno)) => Seen::Unseen(errno.desc().to_owned()),
+            Err(seen) => seen,
+        };
+        walk.way.push(Part { path: so_far.clone(), seen });
+    }
+    walk
+}
+
+fn see(opened: &OwnedFd) -> Result<Entry, Errno> {
+    let stat = fstat(opened)?;
+    let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFDIR => Kind::Directory,
+        SFlag::S_IFREG => Kind::File,
+        SFlag::S_IFLNK => Kind::Link,
+        SFlag::S_IFSOCK => Kind::Socket,
+        _ => Kind::Other,
+    };
+    Ok(Entry { kind, uid: stat.st_uid, gid: stat.st_gid, mode: stat.st_mode & 0o7777 })
+}
+
+/// Runs `look`, which may hang, at `path`.
+fn patiently<T: Send + 'static>(path: &Path, look: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
+    let path = path.to_owned();
+    within(PATIENCE, move || look(&path))
+}
+
+/// What is said of a path whose file system does not answer.
+fn hangs(path: &Path) -> Vec<Part> {
+    let why = format!("its file system does not answer within {} s", PATIENCE.as_secs());
+    vec![Part { path: path.to_owned(), seen: Seen::Unseen(why) }]
+}
+
+/// Every part of `path`, from `/` on, and what is free there.
+pub(in super::super) fn place(path: &Path) -> Place {
+    let looked = patiently(path, |path| {
+        let walk = walk(path);
+        let free = walk.end().and_then(|opened| fstatvfs(opened).ok());
+        let free = free.map(|s| s.blocks_available().saturating_mul(s.fragment_size()));
+        Place { way: walk.way, free }
+    });
+    looked.unwrap_or_else(|| Place { way: hangs(path), free: None })
+}
+
+/// The way to `path` and the text of the regular file there, of `most` bytes at the most; no link is followed.
+pub(in super::super) fn text(path: &Path, most: u64) -> (Vec<Part>, Result<String, Unread>) {
+    let read = patiently(path, move |path| {
+        let walk = walk(path);
+        let text = match (walk.end(), walk.way.last().map(|part| &part.seen)) {
+            (Some(opened), Some(Seen::There(Entry { kind: Kind::File, .. }))) => {
+                let reopened = File::open(by_descriptor(opened));
+                let errno = |e: std::io::Error| Unread::Errno(e.raw_os_error().unwrap_or(Errno::EIO as i32));
+                reopened.map_err(errno).and_then(|file| ask::read_opened(file, most))
+            }
+            (Some(_), _) => Err(Unread::NoFile),
+            (None, Some(Seen::Missing)) => Err(Unread::from(Errno::ENOENT)),
+            (None, Some(Seen::Behind)) => Err(Unread::from(Errno::ELOOP)),
+            (None, _) => Err(Unread::from(Errno::EACCES)),
+        };
+        (walk.way, text)
+    });
+    read.unwrap_or_else(|| (hangs(path), Err(Unread::from(Errno::ETIMEDOUT))))
 }
 
 /// The directories above `path` that group kvm may not search; what cannot be told is left out.
 pub(super) fn closed(path: &Path, kvm: Option<u32>) -> Vec<PathBuf> {
-    let above = path.ancestors().skip(1).filter(|above| searchable(above, kvm) == Ok(Search::Refused));
-    above.map(Path::to_owned).collect()
+    let closed = patiently(path, move |path| {
+        let walk = walk(path);
+        let above = walk.way.iter().zip(&walk.opened).take(walk.way.len().saturating_sub(1));
+        let closed = above.filter(|(_, opened)| may_search(opened, kvm) == Ok(Search::Refused));
+        closed.map(|(part, _)| part.path.clone()).collect()
+    });
+    closed.unwrap_or_default()
 }
 
-pub(super) fn searchable(path: &Path, kvm: Option<u32>) -> Result<Search, String> {
-    let meta = fs::metadata(path).map_err(|e| e.to_string())?;
-    let kvm = kvm.ok_or_else(|| "there is no group kvm".to_owned())?;
-    let perm = match PosixACL::read_acl(path) {
-        Ok(acl) => {
-            let mask = acl.get(Qualifier::Mask).unwrap_or(ACL_EXECUTE);
-            let named = acl.get(Qualifier::Group(kvm)).map(|perm| perm & mask);
-            let owning = acl.get(Qualifier::GroupObj).filter(|_| meta.gid() == kvm).map(|perm| perm & mask);
-            // An entry that names the group decides; without one, what everyone has.
-            match (named, owning) {
-                (None, None) => acl.get(Qualifier::Other).unwrap_or_default(),
-                (named, owning) => named.unwrap_or_default() | owning.unwrap_or_default(),
-            }
+/// Whether group kvm may search the directory `path`.
+pub(in super::super) fn searchable(path: &Path, kvm: Option<u32>) -> Result<Search, String> {
+    let looked = patiently(path, move |path| {
+        let walk = walk(path);
+        match (walk.end(), walk.way.last().map(|part| &part.seen)) {
+            (Some(opened), Some(Seen::There(Entry { kind: Kind::Directory, .. }))) => may_search(opened, kvm),
+            (_, Some(Seen::Missing)) => Err(Errno::ENOENT.desc().to_owned()),
+            (_, Some(Seen::Unseen(why))) => Err(why.clone()),
+            (_, Some(Seen::Behind)) => Err("it lies behind a link".to_owned()),
+            (_, Some(Seen::There(_)) | None) => Err(Errno::ENOTDIR.desc().to_owned()),
         }
-        Err(e) => return Err(e.to_string()),
+    });
+    looked.unwrap_or_else(|| Err("its file system does not answer".to_owned()))
+}
+
+fn may_search(opened: &OwnedFd, kvm: Option<u32>) -> Result<Search, String> {
+    let gid = fstat(opened).map_err(|errno| errno.desc().to_owned())?.st_gid;
+    let kvm = kvm.ok_or_else(|| "there is no group kvm".to_owned())?;
+    let acl = PosixACL::read_acl(by_descriptor(opened)).map_err(|e| e.to_string())?;
+    let mask = acl.get(Qualifier::Mask).unwrap_or(ACL_EXECUTE);
+    let named = acl.get(Qualifier::Group(kvm)).map(|perm| perm & mask);
+    let owning = acl.get(Qualifier::GroupObj).filter(|_| gid == kvm).map(|perm| perm & mask);
+    // An entry that names the group decides; without one, what everyone has.
+    let perm = match (named, owning) {
+        (None, None) => acl.get(Qualifier::Other).unwrap_or_default(),
+        (named, owning) => named.unwrap_or_default() | owning.unwrap_or_default(),
     };
     Ok(if perm & ACL_EXECUTE != 0 { Search::Allowed } else { Search::Refused })
 }
 
-/// Files of user data that more than their owner may read, or that are not the node user's.
-pub(super) fn loose_secrets(path: &Path, node: Option<u32>) -> Option<Vec<String>> {
-    let mut loose = Vec::new();
-    for entry in fs::read_dir(path).ok()? {
-        let entry = entry.ok()?;
-        let Ok(meta) = fs::symlink_metadata(entry.path()) else { continue };
-        let mode = meta.mode() & 0o7777;
-        if !meta.is_file() || mode & 0o077 != 0 || node.is_some_and(|node| node != meta.uid()) {
-            loose.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    loose.sort();
-    loose.truncate(NAMED);
-    Some(loose)
-}
-
-pub(super) fn certificates(path: &PathBuf) -> Result<usize, String> {
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    Ok(text.lines().filter(|line| line.trim() == "-----BEGIN CERTIFICATE-----").count())
-}
-
-pub(super) fn document(path: &Path) -> Document {
-    let mut text = String::new();
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Document::Missing,
-        Err(e) => return Document::Unreadable(e.to_string()),
-    };
-    if let Err(e) = file.take(DOCUMENT_BYTES as u64 + 1).read_to_string(&mut text) {
-        return Document::Unreadable(e.to_string());
-    }
-    match spec::parse(&path.display().to_string(), &text) {
-        Ok(document) => Document::Fine(document.instances.len()),
-        Err(e) => Document::Wrong(e.to_string()),
-    }
+/// What is open already, as a path for those who take no descriptor: it leads nowhere else.
+fn by_descriptor(opened: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }

@@ -2,7 +2,8 @@
 //!
 //! Room: `node`. Pure.
 use super::super::Finding;
-use super::super::facts::{Configured, Helper, Node, Search};
+use super::super::facts::{Configured, Helper, Node, Probe, Search, Words};
+use super::remedy::noted;
 use super::{fail, ok, warn};
 
 /// The oldest libvirt that bcd is made and tested with (Debian 12's), as libvirt counts.
@@ -10,15 +11,15 @@ const LIBVIRT_LEAST: u32 = 9_000_000;
 
 pub(super) fn libvirt(configured: &Configured) -> Vec<Finding> {
     let uri = configured.config.libvirt.uri.as_str();
-    let libvirt = match &configured.probe.libvirt {
+    let Ok(probe) = &configured.probe else { return Vec::new() };
+    let libvirt = match &probe.libvirt {
         Ok(libvirt) => libvirt,
         Err(why) => {
-            let barred =
-                configured.probed_as_node && (why.contains("authentication") || why.contains("ermission denied"));
-            let remedy = if barred {
-                "apt-get install polkitd, and start dbus: libvirt's read-only socket then answers every user"
+            let says = |words| why.as_str().contains(words);
+            let remedy = if configured.probed_as_node && (says("authentication") || says("ermission denied")) {
+                noted("apt-get install polkitd", "and start dbus: libvirt's read-only socket then answers every user")
             } else {
-                "apt-get install libvirt-daemon-system, then systemctl start libvirtd"
+                "apt-get install libvirt-daemon-system && systemctl start libvirtd".to_owned()
             };
             return vec![fail("libvirt", format!("no answer on {uri}: {why}"), remedy)];
         }
@@ -28,7 +29,7 @@ pub(super) fn libvirt(configured: &Configured) -> Vec<Finding> {
         None => fail(
             "libvirt",
             format!("libvirt {shown} answers on {uri} and knows no QEMU"),
-            "apt-get install qemu-system-x86, then systemctl restart libvirtd",
+            "apt-get install qemu-system-x86 && systemctl restart libvirtd",
         ),
         Some(_) if libvirt.version < LIBVIRT_LEAST => warn(
             "libvirt",
@@ -41,7 +42,7 @@ pub(super) fn libvirt(configured: &Configured) -> Vec<Finding> {
         findings.push(fail(
             "virtlogd",
             "virtlogd's socket is not there: libvirt refuses every start without it",
-            "systemctl start virtlogd.socket (without systemd: virtlogd -d)",
+            noted("systemctl start virtlogd.socket", "without systemd: virtlogd -d"),
         ));
     }
     findings
@@ -63,21 +64,24 @@ pub(super) fn qemu_directory(configured: &Configured) -> Finding {
         Err(why) => warn(
             check,
             format!("whether group kvm may search /var/lib/libvirt/qemu cannot be seen: {why}"),
-            "run bcd doctor as root, or apt-get install libvirt-daemon-system",
+            "run bcd doctor as root; where there is no libvirt, apt-get install libvirt-daemon-system",
         ),
     }
 }
 
-pub(super) fn helper(configured: &Configured) -> Finding {
+pub(super) fn helper(configured: &Configured) -> Option<Finding> {
+    let Ok(probe) = &configured.probe else { return None };
     let socket = &configured.config.helper.socket;
     let own = env!("CARGO_PKG_VERSION");
     let user = configured.config.helper.node_user.as_str();
-    match &configured.probe.helper {
-        Helper::Welcome(version) if version == own => ok("helper", format!("bcd-helper {version} answers on {socket}")),
+    Some(match &probe.helper {
+        Helper::Welcome(version) if version.as_str() == own => {
+            ok("helper", format!("bcd-helper {version} answers on {socket}"))
+        }
         Helper::Welcome(version) => warn(
             "helper",
             format!("bcd-helper is version {version}, this bcd {own}"),
-            "systemctl restart bcd-helper: guests go on meanwhile",
+            noted("systemctl restart bcd-helper", "guests go on meanwhile"),
         ),
         Helper::Listens => {
             ok("helper", format!("it listens on {socket}; it answers user {user} alone, so its version was not asked"))
@@ -85,38 +89,55 @@ pub(super) fn helper(configured: &Configured) -> Finding {
         Helper::Forbidden if configured.probed_as_node => fail(
             "helper",
             format!("{user} may not connect to {socket}: it is not in the socket's group"),
-            format!("chown root:{user} {socket} && chmod 0660 {socket}, or restart bcd-helper, which makes it so"),
+            noted("systemctl restart bcd-helper.socket", "without systemd: restart bcd-helper, which makes it anew"),
         ),
         Helper::Forbidden => warn(
             "helper",
             format!("this user may not connect to {socket}"),
             format!("run bcd doctor as root or as {user}"),
         ),
-        Helper::OfNode(version) => ok("helper", format!("bcd-helper {version} answers its standalone node alone")),
-        Helper::Unreachable(why) => fail(
+        Helper::Unreachable(why) => unreachable(probe, why),
+    })
+}
+
+/// A standalone node's helper has no socket, but that node says that it answers.
+fn unreachable(probe: &Probe, why: &Words) -> Finding {
+    match &probe.node {
+        Node::Answers { helper: Some(version), .. } => ok(
             "helper",
-            why.clone(),
-            "systemctl start bcd-helper (without systemd: bcd-helper --config FILE, as root); its log says why it ended",
+            format!("the node says that a helper of its own answers it, version {version}; no other does: {why}"),
+        ),
+        Node::Answers { helper: None, .. } | Node::Forbidden | Node::Unreachable(_) => fail(
+            "helper",
+            format!("it does not answer: {why}"),
+            noted(
+                "systemctl start bcd-helper",
+                "without systemd: bcd-helper --config FILE, as root; its log says why it ended",
+            ),
         ),
     }
 }
 
-pub(super) fn node(configured: &Configured) -> Finding {
+pub(super) fn node(configured: &Configured) -> Option<Finding> {
+    let Ok(probe) = &configured.probe else { return None };
     let socket = &configured.config.node.api;
     let own = env!("CARGO_PKG_VERSION");
     let user = configured.config.helper.node_user.as_str();
-    match &configured.node {
-        Node::Answers(version, _) if version != own => warn(
+    Some(match &probe.node {
+        Node::Answers { version, .. } if version.as_str() != own => warn(
             "node",
             format!("bcd node is version {version}, this bcd {own}"),
-            "systemctl restart bcd-node: guests go on meanwhile",
+            noted("systemctl restart bcd-node", "guests go on meanwhile"),
         ),
-        Node::Answers(_, unread) if !unread.is_empty() => warn(
-            "node",
-            format!("bcd node answers on {socket} and cannot read {}", unread.join("; ")),
-            "mend what the other findings name; the node goes on by itself then, and bcd status shows it",
-        ),
-        Node::Answers(version, _) => ok("node", format!("bcd node {version} answers on {socket}")),
+        Node::Answers { unread, .. } if !unread.is_empty() => {
+            let unread: Vec<String> = unread.iter().map(ToString::to_string).collect();
+            warn(
+                "node",
+                format!("bcd node answers on {socket} and says that it cannot read {}", unread.join("; ")),
+                "mend what the other findings name; the node goes on by itself then, and bcd status shows it",
+            )
+        }
+        Node::Answers { version, .. } => ok("node", format!("bcd node {version} answers on {socket}")),
         Node::Forbidden => warn(
             "node",
             format!("this user may not ask the node on {socket}"),
@@ -124,8 +145,11 @@ pub(super) fn node(configured: &Configured) -> Finding {
         ),
         Node::Unreachable(why) => fail(
             "node",
-            why.clone(),
-            format!("systemctl start bcd-node (without systemd: bcd node as {user}); its log says why it ended"),
+            format!("it does not answer: {why}"),
+            noted(
+                "systemctl start bcd-node",
+                &format!("without systemd: bcd node as {user}; its log says why it ended"),
+            ),
         ),
-    }
+    })
 }

@@ -4,8 +4,10 @@
 use super::super::Finding;
 use super::super::facts::{Cgroups, Configured, Host, Landlock};
 use super::super::gather::host::FIRMWARE;
+use super::remedy::noted;
 use super::{could, fail, ok, warn};
 use crate::cli::text::bytes;
+use bcd_confine::landlock::{WHOLE_ABI, WHOLE_KERNEL};
 use bcd_protocol::config::Accel;
 
 /// Memory that an instance and its VMM need at the least.
@@ -29,7 +31,7 @@ pub(super) fn kvm(host: &Host, configured: Option<&Configured>) -> Vec<Finding> 
         findings.push(fail(
             "kvm-group",
             "there is no group kvm, which every VMM runs in",
-            "apt-get install qemu-system-x86, or groupadd --system kvm",
+            noted("apt-get install qemu-system-x86", "or groupadd --system kvm"),
         ));
         return findings;
     };
@@ -52,13 +54,14 @@ pub(super) fn kvm(host: &Host, configured: Option<&Configured>) -> Vec<Finding> 
                 "switch virtualisation on in the firmware; in a virtual machine, nested virtualisation on its host",
             )
         }
-        (Accel::Auto | Accel::Kvm, true, None) => {
-            lacking("there is no /dev/kvm".to_owned(), "modprobe kvm_intel or kvm_amd, whichever the CPU is")
-        }
+        (Accel::Auto | Accel::Kvm, true, None) => lacking(
+            "there is no /dev/kvm".to_owned(),
+            "load kvm_intel or kvm_amd, whichever the CPU is: modprobe kvm_intel",
+        ),
         (Accel::Auto | Accel::Kvm, true, Some(device)) => match &device.broken {
             Some(why) => lacking(
                 format!("/dev/kvm cannot be opened: {why}"),
-                "dmesg | grep -i kvm says why: most often the firmware has switched virtualisation off",
+                "see what dmesg says of kvm: most often the firmware has switched virtualisation off",
             ),
             None => ok("kvm", "hardware virtualisation is there"),
         },
@@ -71,7 +74,7 @@ pub(super) fn kvm(host: &Host, configured: Option<&Configured>) -> Vec<Finding> 
         findings.push(fail(
             "kvm-device",
             format!("/dev/kvm has mode {:04o} and gid {}: VMMs, in group kvm, cannot open it", device.mode, device.gid),
-            "chgrp kvm /dev/kvm && chmod 660 /dev/kvm; udev's rules of qemu-system-x86 do that at boot",
+            noted("chgrp kvm /dev/kvm && chmod 660 /dev/kvm", "udev's rules of qemu-system-x86 do that at boot"),
         ));
     }
     findings
@@ -96,13 +99,13 @@ pub(super) fn iommu(host: &Host) -> Finding {
     ok(check, format!("{} IOMMU groups, and vfio-pci is there", host.iommu.groups))
 }
 
-pub(super) fn runtimes(host: &Host, configured: &Configured) -> Finding {
-    let libvirt = configured.probe.libvirt.as_ref().is_ok_and(|libvirt| libvirt.qemu.is_some());
+pub(super) fn runtimes(host: &Host, configured: &Configured) -> Option<Finding> {
+    let libvirt = configured.probe.as_ref().ok()?.libvirt.as_ref().is_ok_and(|libvirt| libvirt.qemu.is_some());
     let other = match &host.cloud_hypervisor {
         Some(_) => "; cloud-hypervisor is installed, which this bcd does not offer yet",
         None => "",
     };
-    if libvirt {
+    Some(if libvirt {
         ok("runtimes", format!("instances run on libvirt-kvm{other}"))
     } else {
         warn(
@@ -110,7 +113,7 @@ pub(super) fn runtimes(host: &Host, configured: &Configured) -> Finding {
             format!("this host runs no instance runtime{other}"),
             "make libvirt answer (see libvirt): until then every instance is refused",
         )
-    }
+    })
 }
 
 pub(super) fn cloud_hypervisor(host: &Host) -> Option<Finding> {
@@ -129,7 +132,7 @@ pub(super) fn cloud_hypervisor(host: &Host) -> Option<Finding> {
         return Some(warn(
             check,
             format!("{path} is version {version}: it does not take NICs as descriptors"),
-            format!("install version {CLOUD_HYPERVISOR_LEAST} or later"),
+            format!("get version {CLOUD_HYPERVISOR_LEAST} or later"),
         ));
     }
     if host.systemd.flatten().is_none_or(|n| n < SYSTEMD_LEAST) {
@@ -143,7 +146,7 @@ pub(super) fn cloud_hypervisor(host: &Host) -> Option<Finding> {
         return Some(warn(
             check,
             format!("{path} is version {version}, and there is no firmware {FIRMWARE}"),
-            format!("install CLOUDHV.fd of cloud-hypervisor's edk2 as {FIRMWARE}"),
+            format!("put CLOUDHV.fd of cloud-hypervisor's edk2 at {FIRMWARE}"),
         ));
     }
     Some(ok(check, format!("{path} is version {version}, its firmware is {FIRMWARE}")))
@@ -155,7 +158,7 @@ pub(super) fn seed_tool(host: &Host) -> Finding {
         None => fail(
             "seed-tool",
             "neither genisoimage nor xorriso is installed: no instance gets its seed",
-            "apt-get install genisoimage (or xorriso)",
+            noted("apt-get install genisoimage", "or xorriso"),
         ),
     }
 }
@@ -196,13 +199,17 @@ pub(super) fn cgroups(host: &Host) -> Finding {
     }
 }
 
+/// As both daemons judge it: the whole where the configuration requires that, and where not, what is there.
 pub(super) fn sandbox(host: &Host, configured: Option<&Configured>) -> Finding {
     let required = configured.is_some_and(|c| c.config.helper.require_sandbox);
     let lacking = |found: String| {
-        let remedy = "boot a kernel of 6.1 or later with landlock in its lsm= list";
         if required {
-            fail("sandbox", format!("{found}, and helper.require_sandbox is set"), remedy)
+            let remedy = format!(
+                "boot a kernel of {WHOLE_KERNEL} or later with landlock in its lsm= list, or set helper.require_sandbox = false"
+            );
+            fail("sandbox", format!("{found}, and helper.require_sandbox is set: neither daemon starts"), remedy)
         } else {
+            let remedy = "boot a kernel of 6.1 or later with landlock in its lsm= list";
             warn("sandbox", format!("{found}: the daemons run with what there is"), remedy)
         }
     };
@@ -213,6 +220,9 @@ pub(super) fn sandbox(host: &Host, configured: Option<&Configured>) -> Finding {
         Landlock::Missing => lacking("this kernel has no Landlock".to_owned()),
         Landlock::Off => lacking("Landlock is built in and not switched on".to_owned()),
         Landlock::Works(abi) if abi < LANDLOCK_FILES => lacking(format!("Landlock has ABI {abi} only")),
+        Landlock::Works(abi) if abi < WHOLE_ABI && required => {
+            lacking(format!("Landlock has ABI {abi}, and the whole sandbox needs {WHOLE_ABI}"))
+        }
         Landlock::Works(abi) => ok("sandbox", format!("seccomp and Landlock work, Landlock with ABI {abi}")),
     }
 }
@@ -237,7 +247,7 @@ pub(super) fn clock(host: &Host) -> Finding {
         return fail(
             "clock",
             format!("the clock says {now}: no certificate of an image server holds then"),
-            "set the clock (date --set), then apt-get install systemd-timesyncd",
+            "set the clock with date --set, then apt-get install systemd-timesyncd",
         );
     }
     match host.synchronised {
@@ -246,7 +256,7 @@ pub(super) fn clock(host: &Host) -> Finding {
         Some(false) => warn(
             "clock",
             format!("it is {now}, and nothing keeps the clock right: it drifts until certificates do not hold"),
-            "apt-get install systemd-timesyncd (or chrony), and see timedatectl",
+            noted("apt-get install systemd-timesyncd", "or chrony; and see timedatectl"),
         ),
     }
 }

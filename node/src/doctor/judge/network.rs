@@ -3,6 +3,7 @@
 //! Room: `node`. Pure.
 use super::super::Finding;
 use super::super::facts::{Chain, Configured, Firewall, Interface};
+use super::remedy::noted;
 use super::{fail, ok, warn};
 
 pub(super) fn bridges(configured: &Configured) -> Vec<Finding> {
@@ -28,7 +29,10 @@ pub(super) fn bridges(configured: &Configured) -> Vec<Finding> {
         Interface::Missing => fail(
             "bridges",
             format!("there is no bridge {name}: instances with a NIC on it cannot start"),
-            format!("ip link add {name} type bridge && ip link set {name} up, and keep it in the host's network setup"),
+            noted(
+                &format!("ip link add {name} type bridge && ip link set {name} up"),
+                "and keep it in the host's network setup",
+            ),
         ),
     });
     each.collect()
@@ -118,15 +122,14 @@ fn mend(chain: &Chain, firewall: &Firewall, bridges: &[&str]) -> String {
                 bridges.iter().map(|b| format!("nft insert rule bridge {table} {name} meta ibrname {b} accept"));
             rules.collect::<Vec<_>>().join("; ")
         }
-        "ip" if firewall.docker => {
-            "iptables -I DOCKER-USER -m physdev --physdev-is-bridged -j ACCEPT, again after each start of Docker"
-                .to_owned()
-        }
-        "inet" | "ip" | "ip6" => {
-            "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0, \
-             and the same in /etc/sysctl.d"
-                .to_owned()
-        }
+        "ip" if firewall.docker => noted(
+            "iptables -I DOCKER-USER -m physdev --physdev-is-bridged -j ACCEPT",
+            "again after each start of Docker",
+        ),
+        "inet" | "ip" | "ip6" => noted(
+            "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0",
+            "and the same in /etc/sysctl.d",
+        ),
         _ => String::new(),
     }
 }

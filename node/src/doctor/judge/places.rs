@@ -4,9 +4,11 @@
 //! the same answer: what root reads or binds in is root's alone, from `/` on and without links; the node's socket lies in
 //! another directory, in which it can make it and not everyone can.
 use super::super::Finding;
-use super::super::facts::{Configured, Document, Entry, Kind, Part, Place, Seen};
+use super::super::facts::{Configured, Entry, Kind, Part, Place, Secrets, Seen};
+use super::remedy::{at, command, noted, on_name, text};
 use super::{fail, ok, warn};
 use crate::cli::text::bytes;
+use bcd_protocol::id::AllocationId;
 use bcd_protocol::node_user::make;
 use std::path::Path;
 
@@ -31,17 +33,19 @@ pub(super) fn node_user(configured: &Configured) -> Finding {
         Err(why) => fail(
             check,
             format!("the user database does not say who {name} is: {why}"),
-            "see that `getent passwd` and `getent group` answer: the helper does not start before",
+            "see that getent passwd and getent group answer: the helper does not start before",
         ),
     }
 }
 
 /// What on the way to a place somebody else than root may change.
 pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Item = Finding> + 'a {
-    way.iter().filter_map(move |part| {
+    way.iter().enumerate().filter_map(move |(index, part)| {
         let path = part.path.display();
+        // By what somebody else can lead elsewhere goes no command.
+        let so_far = way.get(..=index).unwrap_or(way);
         let entry = match &part.seen {
-            Seen::Missing => return None,
+            Seen::Missing | Seen::Behind => return None,
             Seen::Unseen(why) => {
                 return Some(warn(check, format!("{path} cannot be looked at: {why}"), "run bcd doctor as root"));
             }
@@ -54,24 +58,34 @@ pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Ite
                 format!("name the place that {path} leads to in its stead"),
             ));
         }
-        if entry.uid != 0 {
-            return Some(fail(
-                check,
-                format!("{path} belongs to uid {}: it must be root's", entry.uid),
-                format!("chown root {path}"),
-            ));
-        }
-        if entry.mode & 0o022 == 0 {
+        if entry.uid == 0 && entry.mode & 0o022 == 0 {
             return None;
         }
-        let found = format!("{path} has mode {:04o}: no one but root may write there", entry.mode);
-        // A directory such as /tmp is everybody's on purpose: what lies in it has to move.
-        let remedy = if entry.mode & 0o1002 != 0o1002 {
-            format!("chmod go-w {path}")
-        } else {
-            format!("move it out of {path}, to a directory that is root's alone")
+        let found = match entry.uid {
+            0 => format!("{path} has mode {:04o}: no one but root may write there", entry.mode),
+            uid => format!("{path} belongs to uid {uid}: it must be root's"),
         };
-        Some(fail(check, found, remedy))
+        let named = text(&part.path);
+        let remedy = match entry.kind {
+            // Whoever could write to it may have it open still: a new file takes its place.
+            Kind::File => {
+                let fresh = format!("{named}.fresh");
+                let copy = command(&["install", "-o", "root", "-g", "root", "-m", "0644", "-T", &named, &fresh]);
+                let swap = command(&["mv", "-T", &fresh, &named]);
+                noted(&format!("{copy} && {swap}"), "read it through before: somebody else could write it")
+            }
+            // A directory such as /tmp is everybody's on purpose: what lies in it has to move.
+            Kind::Directory | Kind::Link | Kind::Socket | Kind::Other
+                if entry.uid == 0 && entry.mode & 0o1002 == 0o1002 =>
+            {
+                return Some(fail(check, found, format!("move it out of {path}, to a directory that is root's alone")));
+            }
+            Kind::Directory | Kind::Link | Kind::Socket | Kind::Other if entry.uid == 0 => {
+                command(&["chmod", "go-w", &named])
+            }
+            Kind::Directory | Kind::Link | Kind::Socket | Kind::Other => command(&["chown", "root", &named]),
+        };
+        Some(fail(check, found, at(so_far, remedy)))
     })
 }
 
@@ -116,17 +130,41 @@ pub(super) fn sockets(configured: &Configured) -> Vec<Finding> {
     findings
 }
 
-fn make_helper(dir: &Path, user: &str) -> String {
-    format!("install -d -o root -g {user} -m 0750 {}", dir.display())
+/// Something else in the place of the helper's socket, from when others could write there: it keeps the helper from its place.
+fn helper_socket(configured: &Configured) -> Option<Finding> {
+    let (path, way) = (&configured.config.helper.socket, &configured.helper_socket.way);
+    let entry = match &way.last()?.seen {
+        Seen::There(entry) => entry,
+        Seen::Missing | Seen::Unseen(_) | Seen::Behind => return None,
+    };
+    if entry.kind == Kind::Socket && entry.uid == 0 {
+        return None;
+    }
+    let kind = match entry.kind {
+        Kind::Socket => "a socket",
+        Kind::Directory => "a directory",
+        Kind::File => "a file",
+        Kind::Link => "a link",
+        Kind::Other => "no socket",
+    };
+    let found = format!("{path} is {kind} of uid {}: the helper's socket has no other place", entry.uid);
+    let clear = command(&["rm", "-rf", "--", &text(path.as_path())]);
+    let remedy =
+        on_name(way, noted(&clear, "then restart bcd-helper.socket, or bcd-helper where systemd does not run"));
+    Some(fail("sockets", found, remedy))
+}
+
+fn make_helper(place: &Place, dir: &Path, user: &str) -> String {
+    at(&place.way, command(&["install", "-d", "-o", "root", "-g", user, "-m", "0750", &text(dir)]))
 }
 
 fn make_node(dir: &Path, user: &str) -> String {
-    format!("install -d -o {user} -g {user} -m 0710 {}", dir.display())
+    command(&["install", "-d", "-o", user, "-g", user, "-m", "0710", &text(dir)])
 }
 
 fn helper_sockets(configured: &Configured, dir: &Path, user: &str) -> Vec<Finding> {
     let check = "sockets";
-    let make = make_helper(dir, user);
+    let make = make_helper(&configured.helper_sockets, dir, user);
     let entry = match directory(&configured.helper_sockets) {
         Ok(entry) => entry,
         Err(seen) => return vec![absent(check, dir, seen, &make)],
@@ -149,12 +187,15 @@ fn helper_sockets(configured: &Configured, dir: &Path, user: &str) -> Vec<Findin
             make,
         ));
     }
+    if findings.is_empty() {
+        findings.extend(helper_socket(configured));
+    }
     findings
 }
 
 fn node_sockets(configured: &Configured, dir: &Path, user: &str) -> Option<Finding> {
     let check = "sockets";
-    let make = make_node(dir, user);
+    let make = at(&configured.node_sockets.way, make_node(dir, user));
     let entry = match directory(&configured.node_sockets) {
         Ok(entry) => entry,
         Err(seen) => return Some(absent(check, dir, seen, &make)),
@@ -186,9 +227,16 @@ fn absent(check: &str, path: &Path, seen: &Seen, make: &str) -> Finding {
     match seen {
         Seen::Missing => fail(check, format!("there is no {path}"), make),
         Seen::Unseen(why) => warn(check, format!("{path} cannot be looked at: {why}"), "run bcd doctor as root"),
-        Seen::There(_) => {
-            fail(check, format!("{path} is no directory; a link is not followed"), format!("move it away, then {make}"))
-        }
+        Seen::Behind => warn(
+            check,
+            format!("{path} lies behind a link, which is not followed"),
+            "name the place that the link leads to in its stead",
+        ),
+        Seen::There(_) => fail(
+            check,
+            format!("{path} is no directory; a link is not followed"),
+            format!("move it away, then: {make}"),
+        ),
     }
 }
 
@@ -199,11 +247,12 @@ pub(super) fn state_dir(configured: &Configured) -> Vec<Finding> {
     let mut findings: Vec<Finding> = breaches(check, &place.way).collect();
     let shown = path.display();
     match directory(place) {
-        Ok(_) | Err(Seen::Unseen(_)) => {}
+        Ok(_) | Err(Seen::Unseen(_) | Seen::Behind) => {}
         Err(Seen::Missing) => {
             let above = place.way.len().checked_sub(2).and_then(|i| place.way.get(i));
             if above.is_some_and(|part| part.seen == Seen::Missing) {
-                let make = format!("install -d -o root -g root -m 0700 {shown}");
+                let make = command(&["install", "-d", "-o", "root", "-g", "root", "-m", "0700", &text(path)]);
+                let make = on_name(place.way.split_last().map_or(&[], |(_, above)| above), make);
                 findings.push(fail(check, format!("there is no {shown}, nor the directory above it"), make));
             }
         }
@@ -225,7 +274,8 @@ pub(super) fn state_dir(configured: &Configured) -> Vec<Finding> {
 pub(super) fn data_dir(configured: &Configured) -> Vec<Finding> {
     let (check, path) = ("data-dir", &configured.config.data_dir);
     let user = configured.config.helper.node_user.as_str();
-    let make = format!("install -d -o {user} -g {user} -m 0710 {path}");
+    let (way, named) = (&configured.data_dir.way, text(path.as_path()));
+    let make = at(way, command(&["install", "-d", "-o", user, "-g", user, "-m", "0710", &named]));
     let entry = match directory(&configured.data_dir) {
         Ok(entry) => entry,
         Err(seen) => return vec![absent(check, path.as_path(), seen, &make)],
@@ -237,22 +287,23 @@ pub(super) fn data_dir(configured: &Configured) -> Vec<Finding> {
         findings.push(fail(
             check,
             format!("{path} belongs to uid {}, not to {user} (uid {node})", entry.uid),
-            format!("chown {user}: {path}"),
+            at(way, command(&["chown", &format!("{user}:"), &named])),
         ));
     }
     if entry.mode & 0o007 != 0 {
         findings.push(warn(
             check,
             format!("{path} has mode {:04o}: other users of this host may look into it", entry.mode),
-            format!("chmod o= {path}"),
+            at(way, command(&["chmod", "o-rwx", &named])),
         ));
     }
     for above in &configured.data_dir_closed {
-        let above = above.display();
+        let so_far = way.iter().position(|part| part.path == *above).and_then(|index| way.get(..=index));
+        let open = noted(&command(&["setfacl", "-m", "g:kvm:x", &text(above)]), "or move data_dir");
         findings.push(fail(
             check,
-            format!("VMMs, in group kvm, may not pass through {above} to {path}"),
-            format!("setfacl -m g:kvm:x {above}, or move data_dir"),
+            format!("VMMs, in group kvm, may not pass through {} to {path}", above.display()),
+            at(so_far.unwrap_or_default(), open),
         ));
     }
     let free = configured.data_dir.free;
@@ -279,11 +330,12 @@ pub(super) fn data_dir(configured: &Configured) -> Vec<Finding> {
 pub(super) fn secrets(configured: &Configured) -> Vec<Finding> {
     let (check, path) = ("secrets", &configured.config.node.secrets);
     let user = configured.config.helper.node_user.as_str();
+    let (way, named) = (&configured.secrets.way, text(path.as_path()));
     let entry = match directory(&configured.secrets) {
         Ok(entry) => entry,
         Err(Seen::Missing) => return vec![ok(check, format!("there is no {path}: instances get no user data"))],
         Err(seen) => {
-            let make = format!("install -d -o {user} -g {user} -m 0700 {path}");
+            let make = at(way, command(&["install", "-d", "-o", user, "-g", user, "-m", "0700", &named]));
             return vec![absent(check, path.as_path(), seen, &make)];
         }
     };
@@ -294,86 +346,47 @@ pub(super) fn secrets(configured: &Configured) -> Vec<Finding> {
         findings.push(fail(
             check,
             format!("{path} belongs to uid {} and not to {user}, who reads it", entry.uid),
-            format!("chown -R {user}: {path}"),
+            // Not what lies in it: names there may be anybody's.
+            at(way, command(&["chown", &format!("{user}:"), &named])),
         ));
     }
     if entry.mode & 0o077 != 0 {
         findings.push(warn(
             check,
             format!("{path} has mode {:04o}: others than its owner may look into it", entry.mode),
-            format!("chmod 0700 {path}"),
+            at(way, command(&["chmod", "0700", &named])),
         ));
     }
-    for file in configured.loose_secrets.iter().flatten() {
-        findings.push(fail(
-            check,
-            format!("{path}/{file} is no file of {user}'s alone: the node does not read it"),
-            format!("chown {user}: {path}/{file} && chmod 0600 {path}/{file}"),
-        ));
-    }
+    let files = configured.probe.as_ref().ok().and_then(|probe| probe.secrets.as_ref());
+    findings.extend(files.and_then(|files| loose(configured, files)));
     if findings.is_empty() {
         findings.push(ok(check, format!("{path} is {user}'s alone")));
     }
     findings
 }
 
-/// What the node's user cannot get at, where nothing else has said why already.
-pub(super) fn barred(configured: &Configured) -> Vec<Finding> {
-    let config = &configured.config;
-    let user = config.helper.node_user.as_str();
-    let own = [config.data_dir.as_path(), config.node.secrets.as_path()];
-    let owned = |path: &Path| {
-        let place = if path == own[0] { &configured.data_dir } else { &configured.secrets };
-        matches!((directory(place), configured.node_ids()), (Ok(entry), Some((uid, _))) if entry.uid == uid)
+/// The directory is the node's, so no command of root's goes by a name in it: it would follow what the node's user puts there.
+fn loose(configured: &Configured, files: &Secrets) -> Option<Finding> {
+    let (path, user) = (&configured.config.node.secrets, configured.config.helper.node_user.as_str());
+    let names: Vec<&str> = files.named.iter().map(AllocationId::as_str).collect();
+    let others = match (files.others, files.more) {
+        (0, false) => None,
+        (0, true) => Some("more than were looked at".to_owned()),
+        (1, false) => Some("1 other entry".to_owned()),
+        (number, false) => Some(format!("{number} other entries")),
+        (number, true) => Some(format!("at least {number} others")),
     };
-    let told = configured.probe.barred.iter().filter(|(path, _, _)| {
-        let judged = (own.contains(&path.as_path()) && !owned(path))
-            || Some(path.as_path()) == config.node.api.as_path().parent();
-        configured.probed_as_node && !judged
-    });
-    told.map(|(path, what, why)| {
-        let path = path.display();
-        fail(
-            "access",
-            format!("{user} cannot {what}: {path}: {why}"),
-            format!(
-                "namei -l {path} shows which part of the path is closed to {user}: open it (chmod o+x for a directory)"
-            ),
-        )
-    })
-    .collect()
-}
-
-pub(super) fn images(configured: &Configured) -> Option<Finding> {
-    let (path, read) = configured.ca_file.as_ref()?;
-    let shown = path.display();
-    Some(match read {
-        Ok(0) => fail(
-            "images",
-            format!("{shown} holds no certificate"),
-            "put PEM certificates there, or unset node.images.ca_file",
-        ),
-        Ok(1) => ok("images", format!("{shown} adds 1 certificate authority")),
-        Ok(number) => ok("images", format!("{shown} adds {number} certificate authorities")),
-        Err(why) => fail(
-            "images",
-            format!("{shown} cannot be read: {why}"),
-            "make it readable for the node, or unset node.images.ca_file",
-        ),
-    })
-}
-
-pub(super) fn document(configured: &Configured) -> Option<Finding> {
-    let (path, document) = configured.document.as_ref()?;
-    let (check, shown) = ("document", path.display());
-    Some(match document {
-        Document::Fine(instances) => ok(check, format!("{shown} parses; instances: {instances}")),
-        Document::Missing => {
-            warn(check, format!("there is no {shown} yet"), "write it, or use bcd apply and unset node.spec")
-        }
-        Document::Unreadable(why) => {
-            warn(check, format!("{shown} cannot be read: {why}"), "make it readable for the node's user")
-        }
-        Document::Wrong(why) => fail(check, why.clone(), "correct it; the node keeps the document before"),
-    })
+    if names.is_empty() && others.is_none() {
+        return None;
+    }
+    let listed = [(!names.is_empty()).then(|| names.join(", ")), others].into_iter().flatten().collect::<Vec<_>>();
+    let found =
+        format!("in {path}: {}: no files of {user}'s alone, so the node does not read them", listed.join(", and "));
+    let above = path.as_path().parent().map(text).unwrap_or_default();
+    let remedy = format!(
+        "make each of them anew outside and move it there: install -o {user} -g {user} -m 0600 FILE {above}/ALLOCATION.new, then \
+         mv -T {above}/ALLOCATION.new {path}/ALLOCATION; remove what is no allocation's"
+    );
+    // Stray names alone keep no instance from its user data.
+    Some(if names.is_empty() { warn("secrets", found, remedy) } else { fail("secrets", found, remedy) })
 }

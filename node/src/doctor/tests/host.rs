@@ -74,7 +74,7 @@ fn cloud_hypervisor_is_judged_where_it_is_installed() {
 fn runtimes_are_named_and_a_host_without_one_is_warned() {
     expect_ok(|_| {}, "runtimes", "libvirt-kvm");
     expect_ok(|f| f.host.cloud_hypervisor = vmm(|_| {}), "runtimes", "does not offer yet");
-    let found = found(|f| named(f).probe.libvirt = Err("refused".to_owned()));
+    let found = found(|f| asked(f).libvirt = Err("refused".into()));
     let levels: Vec<_> = found.iter().map(|f| (f.check.as_str(), f.level)).collect();
     assert_eq!(levels, [("runtimes", Level::Warn), ("libvirt", Level::Fail)]);
     assert!(found[0].found.contains("this host runs no instance runtime"), "{found:?}");
@@ -108,6 +108,24 @@ fn a_weaker_sandbox_warns_and_fails_where_the_whole_is_required() {
         expect(required, Level::Fail, "sandbox", "require_sandbox");
     }
     expect_ok(|f| f.host.landlock = Landlock::Works(2), "sandbox", "ABI 2");
+}
+
+/// Both daemons refuse to start then: `a_partial_landlock_is_not_the_whole` of confine.
+#[test]
+fn a_landlock_that_knows_a_part_fails_where_the_whole_is_required_and_the_remedy_names_the_kernel_that_has_it() {
+    let with = |abi| {
+        move |f: &mut Facts| {
+            f.host.landlock = Landlock::Works(abi);
+            named(f).config.helper.require_sandbox = true;
+        }
+    };
+    for abi in 2..bcd_confine::landlock::WHOLE_ABI {
+        let remedy = expect(with(abi), Level::Fail, "sandbox", &format!("ABI {abi}, and the whole sandbox needs 6"));
+        assert!(remedy.contains("6.12 or later") && remedy.contains("require_sandbox = false"), "{remedy}");
+    }
+    for abi in [bcd_confine::landlock::WHOLE_ABI, 7] {
+        expect_ok(with(abi), "sandbox", &format!("ABI {abi}"));
+    }
 }
 
 #[test]

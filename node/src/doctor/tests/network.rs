@@ -88,7 +88,7 @@ fn rules_that_cannot_be_seen_warn_only_where_they_matter() {
     let unseen = |ipv4| {
         move |f: &mut Facts| {
             let firewall = &mut named(f).firewall;
-            (firewall.ipv4, firewall.drops) = (ipv4, Err("Operation not permitted".to_owned()));
+            (firewall.ipv4, firewall.drops) = (ipv4, Err("Operation not permitted".into()));
         }
     };
     expect(unseen(true), Level::Warn, "firewall", "Operation not permitted");

@@ -1,5 +1,6 @@
 //! Users, directories and files.
 use super::*;
+use bcd_protocol::id::AllocationId;
 
 /// Changes the entry of one part of a way.
 fn part<'a>(way: &'a mut [Part], path: &str) -> &'a mut Seen {
@@ -50,8 +51,14 @@ fn the_configuration_is_roots_alone_from_the_root_on() {
     assert!(remedy.starts_with("move it out of /etc/bcd") && !remedy.contains("chmod"), "{remedy}");
     let link = Seen::There(Entry { kind: Kind::Link, uid: 0, gid: 0, mode: 0o777 });
     expect(change("/etc/bcd", link), Level::Fail, "configuration", "/etc/bcd is a link");
+    // Whoever owned it may have it open: it is not handed over but replaced.
     let file = Seen::There(Entry { kind: Kind::File, uid: NODE.0, gid: 0, mode: 0o644 });
-    expect(change("/etc/bcd/bcd.toml", file), Level::Fail, "configuration", "belongs to uid 990");
+    let remedy = expect(change("/etc/bcd/bcd.toml", file), Level::Fail, "configuration", "belongs to uid 990");
+    let fresh = "/etc/bcd/bcd.toml.fresh";
+    assert!(
+        remedy.starts_with(&format!("install -o root -g root -m 0644 -T /etc/bcd/bcd.toml {fresh} && mv -T {fresh} ")),
+        "{remedy}"
+    );
     expect(change("/etc/bcd", Seen::Unseen("denied".to_owned())), Level::Warn, "configuration", "denied");
 }
 
@@ -138,6 +145,8 @@ fn the_data_directory_is_the_nodes_open_to_vmms_and_has_room() {
     let free = |free| move |f: &mut Facts| named(f).data_dir.free = Some(free);
     let remedy = expect(data(Seen::Missing), Level::Fail, "data-dir", "no /var/lib/bcd");
     assert_eq!(remedy, "install -d -o bcd -g bcd -m 0710 /var/lib/bcd");
+    let remedy = expect(data(entry(7, 7, 0o710)), Level::Fail, "data-dir", "belongs to uid 7");
+    assert_eq!(remedy, "chown bcd: /var/lib/bcd");
     let link = Seen::There(Entry { kind: Kind::Link, uid: 0, gid: 0, mode: 0o777 });
     expect(data(link), Level::Fail, "data-dir", "no directory");
     expect(data(entry(0, 0, 0o710)), Level::Fail, "data-dir", "belongs to uid 0, not to bcd (uid 990)");
@@ -146,9 +155,9 @@ fn the_data_directory_is_the_nodes_open_to_vmms_and_has_room() {
     expect(free(1 << 20), Level::Fail, "data-dir", "1 MiB free");
     expect(free(5 << 30), Level::Warn, "data-dir", "5 GiB free");
     expect_ok(free(10 << 30), "data-dir", "10 GiB free");
-    let closed = |f: &mut Facts| named(f).data_dir_closed = vec![PathBuf::from("/root")];
-    let remedy = expect(closed, Level::Fail, "data-dir", "may not pass through /root");
-    assert!(remedy.starts_with("setfacl -m g:kvm:x /root"), "{remedy}");
+    let closed = |f: &mut Facts| named(f).data_dir_closed = vec![PathBuf::from("/var/lib")];
+    let remedy = expect(closed, Level::Fail, "data-dir", "may not pass through /var/lib to");
+    assert!(remedy.starts_with("setfacl -m g:kvm:x /var/lib  # "), "{remedy}");
 }
 
 #[test]
@@ -159,34 +168,47 @@ fn user_data_is_the_nodes_alone() {
     let file = Seen::There(Entry { kind: Kind::File, uid: NODE.0, gid: 0, mode: 0o600 });
     expect(secrets(file), Level::Fail, "secrets", "no directory");
     expect(secrets(entry(NODE.0, NODE.1, 0o750)), Level::Warn, "secrets", "mode 0750");
-    let loose = |f: &mut Facts| named(f).loose_secrets = Some(vec!["web-1".to_owned()]);
-    let remedy = expect(loose, Level::Fail, "secrets", "/etc/bcd/secrets/web-1");
-    assert_eq!(remedy, "chown bcd: /etc/bcd/secrets/web-1 && chmod 0600 /etc/bcd/secrets/web-1");
-    expect_ok(|f| named(f).loose_secrets = None, "secrets", "bcd's alone");
+}
+
+#[test]
+fn files_of_user_data_are_named_by_allocation_counted_otherwise_and_touched_by_no_command() {
+    let ids = |names: &[&str]| names.iter().map(|name| AllocationId::parse(name).unwrap()).collect();
+    let loose = |named: &[&str], others, more| {
+        let secrets = Secrets { named: ids(named), others, more };
+        move |f: &mut Facts| asked(f).secrets = Some(secrets)
+    };
+    let remedy =
+        expect(loose(&["web-1"], 0, false), Level::Fail, "secrets", "in /etc/bcd/secrets: web-1: no files of bcd's");
+    assert!(remedy.starts_with("make each of them anew"), "a sentence, no command: {remedy}");
+    assert!(!remedy.contains("web-1"), "no remedy names what the node's user could plant: {remedy}");
+    expect(loose(&["a", "b"], 3, false), Level::Fail, "secrets", "a, b, and 3 other entries: no files");
+    expect(loose(&["a"], 1, false), Level::Fail, "secrets", "a, and 1 other entry: no files");
+    expect(loose(&[], 2, false), Level::Warn, "secrets", "2 other entries");
+    expect(loose(&[], 2, true), Level::Warn, "secrets", "at least 2 others");
+    expect(loose(&[], 0, true), Level::Warn, "secrets", "more than were looked at");
+    expect_ok(loose(&[], 0, false), "secrets", "bcd's alone");
+    expect_ok(|f| asked(f).secrets = None, "secrets", "bcd's alone");
 }
 
 #[test]
 fn what_the_kernel_bars_the_node_from_is_told_once() {
-    let barred = |path: &'static str| {
-        move |f: &mut Facts| {
-            named(f).probe.barred = vec![(PathBuf::from(path), "read it".to_owned(), "Permission denied".to_owned())];
-        }
-    };
-    expect(
-        barred("/etc/bcd/bcd.toml"),
-        Level::Fail,
-        "access",
-        "bcd cannot read it: /etc/bcd/bcd.toml: Permission denied",
-    );
-    expect(barred("/var/lib/bcd"), Level::Fail, "access", "/var/lib/bcd");
+    let barred = |need: Need| move |f: &mut Facts| asked(f).barred = vec![(need, 13)];
+    let told = "bcd cannot read the configuration: /etc/bcd/bcd.toml: Permission denied";
+    let remedy = expect(barred(Need::Configuration), Level::Fail, "access", told);
+    assert!(remedy.starts_with("namei -l /etc/bcd/bcd.toml  # "), "{remedy}");
+    expect(barred(Need::DataDir), Level::Fail, "access", "bcd cannot keep instances: /var/lib/bcd: Permission denied");
+    expect(barred(Need::Secrets), Level::Fail, "access", "bcd cannot read user data: /etc/bcd/secrets");
+    assert_eq!(found(barred(Need::ApiDirectory)), [], "the sockets' own check says that");
+    let unknown = |f: &mut Facts| asked(f).barred = vec![(Need::DataDir, -7)];
+    expect(unknown, Level::Fail, "access", "Unknown errno");
     // The owner is the finding then, and the kernel's word its consequence.
     let owner = |f: &mut Facts| {
-        barred("/var/lib/bcd")(f);
+        barred(Need::DataDir)(f);
         named(f).data_dir = place("/var/lib/bcd", entry(0, 0, 0o710));
     };
     expect(owner, Level::Fail, "data-dir", "belongs to uid 0");
     let other = |f: &mut Facts| {
-        barred("/etc/bcd/bcd.toml")(f);
+        barred(Need::Configuration)(f);
         named(f).probed_as_node = false;
     };
     assert_eq!(found(other), [], "what another user may do says nothing of the node");
@@ -194,11 +216,82 @@ fn what_the_kernel_bars_the_node_from_is_told_once() {
 
 #[test]
 fn certificates_and_the_document_have_to_be_readable() {
-    let path = || PathBuf::from("/etc/bcd/x");
-    expect(|f| named(f).ca_file = Some((path(), Ok(0))), Level::Fail, "images", "no certificate");
-    expect(|f| named(f).ca_file = Some((path(), Err("denied".into()))), Level::Fail, "images", "denied");
-    let document = |document| |f: &mut Facts| named(f).document = Some((path(), document));
-    expect(document(Document::Wrong("x:3:1".into())), Level::Fail, "document", "x:3:1");
-    expect(document(Document::Missing), Level::Warn, "document", "no /etc/bcd/x yet");
-    expect(document(Document::Unreadable("denied".into())), Level::Warn, "document", "denied");
+    let certificates = |read| move |f: &mut Facts| asked(f).certificates = Some(read);
+    expect(certificates(Ok(0)), Level::Fail, "images", "/etc/bcd/ca.pem holds no certificate");
+    expect(certificates(Err(Unread::Errno(13))), Level::Fail, "images", "Permission denied");
+    expect(certificates(Err(Unread::NoFile)), Level::Fail, "images", "it is no regular file");
+    let document = |document| |f: &mut Facts| asked(f).document = Some(document);
+    let wrong = Document::Wrong { line: 3, column: 1, what: "ids must differ".into() };
+    expect(document(wrong), Level::Fail, "document", "/etc/bcd/node.toml:3:1: \"ids must differ\"");
+    expect(document(Document::Missing), Level::Warn, "document", "no /etc/bcd/node.toml yet");
+    expect(document(Document::Unreadable(Unread::NoFile)), Level::Warn, "document", "it is no regular file");
+}
+
+#[test]
+fn something_else_in_the_place_of_the_helpers_socket_fails_and_is_removed_by_its_name() {
+    let there = |kind, uid| {
+        let seen = Seen::There(Entry { kind, uid, gid: NODE.1, mode: 0o777 });
+        move |f: &mut Facts| named(f).helper_socket = place("/run/bcd/helper.sock", seen)
+    };
+    for (kind, words) in [
+        (Kind::Link, "is a link of uid 990"),
+        (Kind::Directory, "is a directory of uid 990"),
+        (Kind::Socket, "is a socket of uid 990"),
+        (Kind::File, "is a file of uid 990"),
+        (Kind::Other, "is no socket of uid 990"),
+    ] {
+        let remedy = expect(there(kind, NODE.0), Level::Fail, "sockets", words);
+        assert!(remedy.starts_with("rm -rf -- /run/bcd/helper.sock  # "), "{remedy}");
+    }
+    assert_eq!(found(there(Kind::Socket, 0)), []);
+}
+
+#[test]
+fn no_command_goes_by_a_path_that_somebody_else_could_lead_elsewhere() {
+    // A directory of the node's above its data_dir: what it swaps there, chown would follow.
+    let under = |above: Seen| {
+        move |f: &mut Facts| {
+            named(f).data_dir = place("/srv/bcd/data", entry(7, 7, 0o710));
+            *part(&mut named(f).data_dir.way, "/srv/bcd") = above;
+            named(f).config.data_dir = "/srv/bcd/data".to_owned().try_into().unwrap();
+        }
+    };
+    for above in [entry(NODE.0, NODE.1, 0o755), entry(0, NODE.1, 0o775), entry(0, 0, 0o1777), entry(0, 0, 0o777)] {
+        let remedy = expect(under(above.clone()), Level::Fail, "data-dir", "belongs to uid 7");
+        assert!(
+            remedy.starts_with("make every directory above /srv/bcd/data root's alone first"),
+            "{above:?}: {remedy}"
+        );
+    }
+    let remedy = expect(under(entry(0, 0, 0o755)), Level::Fail, "data-dir", "belongs to uid 7");
+    assert_eq!(remedy, "chown bcd: /srv/bcd/data");
+    // Each breach on a way has its own finding, and only the first is mended by a command.
+    let both = found(|f| {
+        let Configuration::Fine(way) = &mut f.configuration else { panic!("fine") };
+        *part(way, "/etc/bcd") = entry(NODE.0, 0, 0o755);
+        *part(way, "/etc/bcd/bcd.toml") = Seen::There(Entry { kind: Kind::File, uid: NODE.0, gid: 0, mode: 0o644 });
+    });
+    let remedies: Vec<&str> = both.iter().filter_map(|f| f.remedy.as_deref()).collect();
+    assert!(
+        matches!(remedies.as_slice(), ["chown root /etc/bcd", second] if second.starts_with("make every")),
+        "{both:?}"
+    );
+}
+
+#[test]
+fn what_lies_behind_a_link_is_not_judged_as_if_it_were_there() {
+    let behind = |f: &mut Facts| named(f).data_dir = place("/var/lib/bcd", Seen::Behind);
+    expect(behind, Level::Warn, "data-dir", "/var/lib/bcd lies behind a link");
+    let nothing = |f: &mut Facts| {
+        let way = vec![
+            Part { path: PathBuf::from("/"), seen: entry(0, 0, 0o755) },
+            Part {
+                path: PathBuf::from("/etc"),
+                seen: Seen::There(Entry { kind: Kind::Link, uid: 0, gid: 0, mode: 0o777 }),
+            },
+            Part { path: PathBuf::from("/etc/bcd.toml"), seen: Seen::Behind },
+        ];
+        (f.configuration, f.configured) = (Configuration::Open(way), None);
+    };
+    expect(nothing, Level::Fail, "configuration", "/etc is a link, and root follows none here; what it would name");
 }
