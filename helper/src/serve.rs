@@ -228,8 +228,9 @@ async fn let_in(
     first: UnixSeqpacket,
 ) -> Vec<Newcomer> {
     let mut newcomers: Vec<Newcomer> = Vec::new();
-    let mut socket = first;
-    for _ in 0..AT_ONCE {
+    let mut next = Some(first);
+    let mut left = AT_ONCE;
+    while let Some(socket) = next.take() {
         let peer = peer_of(&socket);
         if let Some(stranger) = peer.filter(|peer| !door.admits(*peer, node_uid)) {
             drop(socket);
@@ -241,10 +242,11 @@ async fn let_in(
             }
             newcomers.push(Newcomer { socket, peer, place });
         }
-        match door.accept_waiting().await {
-            Some(Ok(next)) => socket = next,
-            // The next turn meets the error again, if it lasts.
-            Some(Err(_)) | None => break,
+        left = left.saturating_sub(1);
+        // None is taken that is not let in.
+        if left > 0 {
+            // The next turn meets an error again, if it lasts.
+            next = door.accept_waiting().await.and_then(Result::ok);
         }
     }
     newcomers

@@ -90,6 +90,6 @@ impl Pair {
     /// When it is refused.
     #[must_use]
     pub fn wire(&self) -> Wire {
-        Wire::of_node(&self.place).expect("connect").greeted()
+        Wire::welcomed(&self.place)
     }
 }

@@ -3,7 +3,8 @@
 //! Room: `tests`. Blocking, with a deadline on every receive, so that a hang is a failure and not a wait.
 use crate::place::Place;
 use bcd_protocol::codec;
-use bcd_protocol::reply::{Denied, Reply, ReplyMessage};
+use bcd_protocol::limits;
+use bcd_protocol::reply::{Denied, RecordsPage, Reply, ReplyMessage};
 use bcd_protocol::request::{Request, RequestId, RequestMessage};
 use nix::cmsg_space;
 use nix::sys::socket::{
@@ -86,6 +87,27 @@ impl Wire {
         Self::connect_as(&place.helper_socket(), place.node_uid().as_raw(), place.node_gid().as_raw())
     }
 
+    /// Connects to a place's helper as its node's user, and says hello.
+    ///
+    /// # Panics
+    /// When it cannot, or is not welcomed.
+    #[must_use]
+    pub fn welcomed(place: &Place) -> Self {
+        Self::of_node(place).expect("the node's user connects").greeted()
+    }
+
+    /// The first page of records, as many as one may hold.
+    ///
+    /// # Panics
+    /// When there is no such answer.
+    #[must_use]
+    pub fn records(&mut self) -> RecordsPage {
+        match self.call(&Request::Records { after: None, limit: limits::RECORDS_PER_PAGE }) {
+            Reply::Records(page) => page,
+            other => panic!("no records: {other:?}"),
+        }
+    }
+
     /// Says hello with this protocol's version.
     ///
     /// # Panics
@@ -129,7 +151,7 @@ impl Wire {
     /// # Errors
     /// The kernel's; `WouldBlock` when nothing came within [`DEADLINE`].
     pub fn recv_raw(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
-        let mut buffer = vec![0u8; bcd_protocol::limits::MESSAGE_BYTES + 1];
+        let mut buffer = vec![0u8; limits::MESSAGE_BYTES + 1];
         let mut control = cmsg_space!([RawFd; 8]);
         let (length, fds) = {
             let mut slices = [IoSliceMut::new(&mut buffer)];

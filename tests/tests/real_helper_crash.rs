@@ -4,7 +4,6 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test names the one answer it wants")]
 
 use bcd_protocol::definition::{Definition, ImageRef};
-use bcd_protocol::limits;
 use bcd_protocol::reply::{FailureKind, RecordView, Reply};
 use bcd_protocol::request::Request;
 use bcd_protocol::size::{DiskBytes, Vcpus};
@@ -36,7 +35,7 @@ struct Case {
 
 impl World {
     fn wire(&self) -> Wire {
-        self.connect().expect("the node's user connects").greeted()
+        Wire::welcomed(&self.place)
     }
 
     fn connect(&self) -> std::io::Result<Wire> {
@@ -44,10 +43,7 @@ impl World {
     }
 
     fn record(&self) -> Option<RecordView> {
-        match self.wire().call(&Request::Records { after: None, limit: limits::RECORDS_PER_PAGE }) {
-            Reply::Records(page) => page.records.iter().next().cloned(),
-            other => panic!("no records: {other:?}"),
-        }
+        self.wire().records().records.iter().next().cloned()
     }
 
     fn done(&self, request: &Request) {

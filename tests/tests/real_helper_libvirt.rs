@@ -4,7 +4,6 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test names the one answer it wants")]
 
 use bcd_protocol::definition::ImageRef;
-use bcd_protocol::limits;
 use bcd_protocol::reply::{FailureKind, RecordsPage, Reply};
 use bcd_protocol::request::Request;
 use bcd_tests::daemons::{self, Daemon, wait_for};
@@ -102,7 +101,7 @@ impl World {
     }
 
     fn wire(&self) -> Wire {
-        Wire::of_node(&self.place).expect("the node's user connects").greeted()
+        Wire::welcomed(&self.place)
     }
 
     fn define(&self, instance: &str) -> Request {
@@ -111,13 +110,9 @@ impl World {
 
     fn records(&self) -> RecordsPage {
         let begun = Instant::now();
-        match self.wire().call(&Request::Records { after: None, limit: limits::RECORDS_PER_PAGE }) {
-            Reply::Records(page) => {
-                assert!(begun.elapsed() < Duration::from_secs(1), "records need no libvirt: {:?}", begun.elapsed());
-                page
-            }
-            other => panic!("no records: {other:?}"),
-        }
+        let page = self.wire().records();
+        assert!(begun.elapsed() < Duration::from_secs(1), "records need no libvirt: {:?}", begun.elapsed());
+        page
     }
 }
 

@@ -19,10 +19,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-fn connect(place: &Place) -> Wire {
-    Wire::of_node(place).expect("the node's user connects")
-}
-
 fn listening(path: &Path, kind: SockType) -> OwnedFd {
     let fd = socket(AddressFamily::Unix, kind, SockFlag::empty(), None).expect("a socket");
     bind(fd.as_raw_fd(), &UnixAddr::new(path).expect("an address")).expect("bind");
@@ -149,7 +145,7 @@ fn only_a_stale_socket_of_roots_is_replaced() {
     let mut second = daemons::spawn_helper(&place, &[]);
     assert_eq!(second.ended(20).code(), Some(1));
     assert!(second.log().contains("another bcd-helper runs on this state"), "{}", second.log());
-    let _wire = connect(&place).greeted();
+    let _wire = Wire::welcomed(&place);
     helper.stop();
     assert!(!path.exists(), "its name goes with it");
 
@@ -208,7 +204,7 @@ fn a_socket_that_the_service_manager_passes_is_served_and_left() {
     let child = run(&passed);
     drop(passed);
     assert_eq!(told().trim(), "READY=1");
-    let mut wires: Vec<Wire> = (0..3).map(|_| connect(&place).greeted()).collect();
+    let mut wires: Vec<Wire> = (0..3).map(|_| Wire::welcomed(&place)).collect();
     let records = Request::Records { after: None, limit: 1 };
     for wire in &mut wires {
         assert!(matches!(wire.call(&records), Reply::Records(_)), "the listener does not block the others");
@@ -228,7 +224,7 @@ fn it_gives_up_what_it_does_not_need_and_says_what_it_kept() {
     let place = Place::new("sandbox");
     place.configure("require_sandbox = true");
     let helper = daemons::helper(&place);
-    let _wire = connect(&place).greeted();
+    let _wire = Wire::welcomed(&place);
     let mut tasks = 0;
     for task in fs::read_dir(format!("/proc/{}/task", helper.pid())).expect("its threads").flatten() {
         let status = fs::read_to_string(task.path().join("status")).expect("a thread's status");
@@ -270,7 +266,7 @@ fn being_told_to_stop_lets_a_start_end_and_be_answered() {
     files::instance(&place, "stop", &base);
     let _cleaner = Cleaner { instances: vec!["stop".to_owned()] };
     let helper = daemons::helper(&place);
-    let mut wire = connect(&place).greeted();
+    let mut wire = Wire::welcomed(&place);
     let definition = files::definition(&base, Vec::new());
     let Reply::Defined(defined) = wire.call(&Request::LibvirtDefine { instance: id("stop"), definition }) else {
         panic!("not defined")
@@ -293,7 +289,7 @@ fn being_told_to_stop_lets_a_start_end_and_be_answered() {
     assert!(domain.is_active().expect("its state"), "the guest runs on");
     drop(helper);
     let helper = daemons::helper(&place);
-    let mut wire = connect(&place).greeted();
+    let mut wire = Wire::welcomed(&place);
     assert_eq!(wire.call(&Request::LibvirtDestroy { instance: id("stop") }), Reply::Done { changed: true });
     assert_eq!(wire.call(&Request::LibvirtUndefine { instance: id("stop") }), Reply::Done { changed: true });
     helper.stop();
@@ -313,7 +309,7 @@ fn a_ledger_that_cannot_be_written_stops_the_effect() {
     files::run("mount", &["-t", "tmpfs", "-o", "size=64k,mode=0700", "none", &state]);
     let _mounted = Mounted(state);
     let helper = daemons::helper(&place);
-    let mut wire = connect(&place).greeted();
+    let mut wire = Wire::welcomed(&place);
     let filler = place.state().join("filler");
     let mut size = 64 * 1024;
     while size > 0 && fs::write(&filler, vec![1u8; size]).is_err() {

@@ -41,7 +41,7 @@ impl World {
         }
         let cleaner = Cleaner { instances: instances.iter().map(ToString::to_string).collect() };
         let helper = daemons::helper(&place);
-        let wire = connect(&place).greeted();
+        let wire = Wire::welcomed(&place);
         Self { wire, helper, connection: domains::connect(), base, _cleaner: cleaner, place }
     }
 
@@ -68,10 +68,7 @@ impl World {
     }
 
     fn records(&mut self) -> RecordsPage {
-        match self.wire.call(&Request::Records { after: None, limit: limits::RECORDS_PER_PAGE }) {
-            Reply::Records(page) => page,
-            other => panic!("no records: {other:?}"),
-        }
+        self.wire.records()
     }
 
     fn domain(&self, instance: &str) -> Option<Domain> {

@@ -68,7 +68,7 @@ fn a_guest_that_broke_out_reaches_its_own_files_and_nothing_of_anybody_elses() {
     let _cleaner = Cleaner { instances: names.map(str::to_owned).to_vec() };
     let base = files::base(&place);
     let helper = daemons::helper(&place);
-    let mut wire = Wire::of_node(&place).expect("connects").greeted();
+    let mut wire = Wire::welcomed(&place);
     let uids = names.map(|name| {
         files::instance(&place, name, &base);
         let definition = files::definition(&base, Vec::new());
@@ -167,7 +167,7 @@ fn words_out_of_a_disks_header_are_no_line_of_the_helpers_log() {
     let _cleaner = Cleaner { instances: vec!["forger".to_owned()] };
     let base = files::base(&place);
     let helper = daemons::helper(&place);
-    let mut wire = Wire::of_node(&place).expect("connects").greeted();
+    let mut wire = Wire::welcomed(&place);
     let dir = files::instance(&place, "forger", &base);
     let definition = files::definition(&base, Vec::new());
     let Reply::Defined(defined) = wire.call(&Request::LibvirtDefine { instance: id("forger"), definition }) else {

@@ -43,7 +43,7 @@ fn vmms_that_do_not_answer_are_destroyed_and_hold_up_nobody() {
     let _cleaner = Cleaner { instances: stuck.iter().cloned().chain(["free".to_owned()]).collect() };
     let base = files::base(&place);
     let helper = daemons::helper(&place);
-    let connect = || Wire::of_node(&place).expect("connect").greeted();
+    let connect = || Wire::welcomed(&place);
     let mut wire = connect();
     for name in &stuck {
         started(&mut wire, &place, name, &base);
@@ -115,7 +115,7 @@ fn a_disk_that_became_a_fifo_holds_libvirtd_until_its_other_end_is_opened() {
     let _cleaner = Cleaner { instances: ["held", "free", "later"].map(str::to_owned).to_vec() };
     let base = files::base(&place);
     let helper = daemons::helper(&place);
-    let connect = || Wire::of_node(&place).expect("connect").greeted();
+    let connect = || Wire::welcomed(&place);
     let mut wire = connect();
     started(&mut wire, &place, "held", &base);
     started(&mut wire, &place, "free", &base);

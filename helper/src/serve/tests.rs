@@ -91,3 +91,37 @@ fn a_stranger_costs_no_place_and_drives_nobody_out() {
     let strangers = text.lines().filter(|line| line.contains("hung up on")).count();
     assert!((1..=20).contains(&strangers), "{strangers} lines about strangers: {text}");
 }
+
+#[tokio::test]
+async fn whoever_comes_behind_as_many_as_are_let_in_at_once_waits_for_the_next_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let nobody = nix::unistd::geteuid().as_raw().wrapping_add(1);
+    let mut door = Door::Listener(UnixSeqpacketListener::bind_with_backlog(&path, 4 * 128).unwrap());
+    let places = Places::default();
+    let mut crowd = Vec::new();
+    for _ in 0..AT_ONCE + 50 {
+        crowd.push(UnixSeqpacket::connect(&path).await.unwrap());
+    }
+    let first = door.accept().await.unwrap();
+    // A task may do so much at once; now it has all of it.
+    tokio::task::yield_now().await;
+    assert!(let_in(&mut door, nobody, &places, Instant::now(), first).await.is_empty());
+    assert_eq!(
+        closed(&crowd),
+        AT_ONCE,
+        "those that were let in were strangers; one that was taken and dropped is one more"
+    );
+    tokio::task::yield_now().await;
+    let second = door.accept().await.unwrap();
+    assert!(let_in(&mut door, nobody, &places, Instant::now(), second).await.is_empty());
+    assert_eq!(closed(&crowd), crowd.len());
+}
+
+/// How many of the other ends are closed.
+fn closed(crowd: &[UnixSeqpacket]) -> usize {
+    let ended = |socket: &&UnixSeqpacket| {
+        nix::sys::socket::recv(socket.as_raw_fd(), &mut [0; 1], nix::sys::socket::MsgFlags::MSG_DONTWAIT) == Ok(0)
+    };
+    crowd.iter().filter(ended).count()
+}

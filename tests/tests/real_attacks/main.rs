@@ -59,7 +59,7 @@ struct World {
 
 impl World {
     fn wire(&self) -> Wire {
-        self.bare().greeted()
+        Wire::welcomed(&self.place)
     }
 
     fn bare(&self) -> Wire {

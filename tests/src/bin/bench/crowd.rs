@@ -22,7 +22,7 @@ pub(crate) fn define(place: &Place) -> (ImageRef, Cleaner) {
     let cleaner = Cleaner { instances: names.clone() };
     let base = files::base(place);
     let first = files::instance(place, &names[0], &base);
-    let mut wire = Wire::of_node(place).expect("connect").greeted();
+    let mut wire = Wire::welcomed(place);
     for name in &names {
         let dir = place.data().join("instances").join(name);
         if dir != first {
@@ -60,7 +60,7 @@ pub(crate) fn document(base: &ImageRef) -> String {
 
 /// Removes them through the helper.
 pub(crate) fn undefine(place: &Place) {
-    let mut wire = Wire::of_node(place).expect("connect").greeted();
+    let mut wire = Wire::welcomed(place);
     for name in names() {
         let reply = wire.call(&Request::LibvirtUndefine { instance: id(&name) });
         assert!(matches!(reply, Reply::Done { .. }), "{name}: {reply:?}");

@@ -29,7 +29,7 @@ pub(crate) fn run(report: &mut Report) {
     let (uid, gid) = (place.node_uid().as_raw(), place.node_gid().as_raw());
     let base = files::base(&place);
     files::instance(&place, "bench", &base);
-    let mut wire = Wire::of_node(&place).expect("connect").greeted();
+    let mut wire = Wire::welcomed(&place);
     let definition = files::definition(&base, Vec::new());
     let reply = wire.call(&Request::LibvirtDefine { instance: id("bench"), definition });
     assert!(matches!(reply, Reply::Defined(_)), "{reply:?}");
