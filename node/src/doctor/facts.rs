@@ -5,9 +5,11 @@ use bcd_protocol::config::Config;
 use bcd_protocol::node_user::Candidate;
 use std::path::PathBuf;
 
+mod firewall;
 mod probe;
 mod words;
 
+pub use firewall::{Chain, Family, Firewall, Hook, Match, Names, Rule, Tool, Verdict};
 pub use probe::{Document, Helper, Libvirt, Need, Node, Probe, Secrets, Unasked, Unread};
 pub use words::{Version, Words};
 
@@ -174,32 +176,6 @@ pub enum Interface {
     Other,
     /// Nothing.
     Missing,
-}
-
-/// What filters packets that a bridge passes on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Firewall {
-    /// br_netfilter hands IPv4 packets of bridges to iptables.
-    pub ipv4: bool,
-    /// And IPv6 packets to ip6tables.
-    pub ipv6: bool,
-    /// Chains of the forward hook that drop what no rule accepts; or why they cannot be seen.
-    pub drops: Result<Vec<Chain>, Words>,
-    /// The rules of those chains, a line each.
-    pub rules: Vec<String>,
-    /// Whether Docker's chains are there.
-    pub docker: bool,
-}
-
-/// A chain of the firewall, as nftables calls it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
-    /// `ip`, `ip6`, `inet` or `bridge`.
-    pub family: String,
-    /// The table.
-    pub table: String,
-    /// The chain.
-    pub name: String,
 }
 
 /// A directory, with the way to it.

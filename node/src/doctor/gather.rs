@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 pub(super) mod ask;
 mod child;
 pub(super) mod host;
+pub(super) mod iptables;
 pub(super) mod net;
+pub(super) mod nft;
 pub(super) mod places;
 
 /// libvirt's directory for QEMU's files.

@@ -9,6 +9,7 @@ use remedy::{command, noted, text};
 
 mod access;
 mod daemons;
+mod firewall;
 mod host;
 mod network;
 mod places;
@@ -36,7 +37,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
         findings.extend(daemons::helper(configured));
         findings.extend(daemons::node(configured));
         findings.extend(network::bridges(configured));
-        findings.extend(network::firewall(configured));
+        findings.extend(firewall::firewall(configured));
         findings.extend(places::data_dir(configured));
         findings.extend(places::secrets(configured));
         findings.extend(access::unasked(configured));

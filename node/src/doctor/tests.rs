@@ -1,8 +1,8 @@
 //! Each verdict: a host on which all is well, and what one change to it does.
 use super::facts::{
-    Cgroups, Chain, CloudHypervisor, Configuration, Configured, Device, Document, Entry, Facts, Firewall, Helper, Host,
-    Interface, Iommu, Kind, Landlock, Libvirt, Need, Node, Part, Place, Probe, Search, Secrets, Seen, Unasked, Unread,
-    Version, Words,
+    Cgroups, Chain, CloudHypervisor, Configuration, Configured, Device, Document, Entry, Facts, Family, Firewall,
+    Helper, Host, Interface, Iommu, Kind, Landlock, Libvirt, Need, Node, Part, Place, Probe, Search, Secrets, Seen,
+    Unasked, Unread, Version, Words,
 };
 use super::judge::judge;
 use super::{Finding, Level, Report, gather};
@@ -11,6 +11,7 @@ use bcd_protocol::node_user::Candidate;
 use std::path::{Path, PathBuf};
 
 mod daemons;
+mod firewall;
 mod host;
 mod network;
 mod places;
@@ -85,7 +86,7 @@ fn healthy() -> Facts {
             virtlogd: Some(true),
             qemu_directory: Ok(Search::Allowed),
             bridges: vec![("br0".to_owned(), Interface::Bridge { up: true })],
-            firewall: Firewall { ipv4: false, ipv6: false, drops: Ok(Vec::new()), rules: Vec::new(), docker: false },
+            firewall: Firewall { ipv4: false, ipv6: false, chains: Ok(Vec::new()), as_root: true, unread: Vec::new() },
             data_dir: place("/var/lib/bcd", entry(NODE.0, NODE.1, 0o710)),
             data_dir_closed: Vec::new(),
             state_dir: place("/var/lib/bcd-helper", entry(0, 0, 0o700)),

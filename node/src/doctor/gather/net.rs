@@ -1,8 +1,10 @@
 //! Looks at bridges and at what filters the packets they pass on.
 //!
-//! Room: `node`. The firewall is shown to root alone; for others it is a fact that it cannot be seen.
-use super::super::facts::{Chain, Firewall, Interface, Words};
-use super::{output, program};
+//! Room: `node`. The firewall is shown to root alone; for others it is a fact that it cannot be seen. Invariant: nothing is
+//! loaded or made by looking; what cannot be understood is not taken for nothing.
+use super::super::facts::{Chain, Family, Firewall, Interface, Words};
+use super::{iptables, nft, output, program};
+use nix::unistd::geteuid;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -29,61 +31,90 @@ pub(super) fn firewall() -> Firewall {
     let set = |name: &str| {
         fs::read_to_string(format!("/proc/sys/net/bridge/bridge-nf-call-{name}")).is_ok_and(|text| text.trim() != "0")
     };
-    let (drops, mut rules) = match program("nft") {
-        Some(nft) => match output(&nft, &["-j", "list", "chains"], TOOL_TIME) {
-            Ok(json) => {
-                let drops = dropping(&json);
-                let rules = drops.iter().flat_map(|chain| {
-                    let shown = output(&nft, &["list", "chain", &chain.family, &chain.table, &chain.name], TOOL_TIME);
-                    lines(&shown.unwrap_or_default())
-                });
-                (Ok(drops.clone()), rules.collect())
-            }
-            Err(why) => (Err(why), Vec::new()),
-        },
-        None if program("iptables").is_none() => {
-            (Err(Words::from("neither nft nor iptables is installed")), Vec::new())
+    // Its rules are read by a call that would make its table where there is none.
+    let ebtables = Path::new("/sys/module/ebtable_filter").exists().then_some("ebtables' own table");
+    Firewall {
+        ipv4: set("iptables"),
+        ipv6: set("ip6tables"),
+        chains: chains(),
+        as_root: geteuid().is_root(),
+        unread: ebtables.into_iter().collect(),
+    }
+}
+
+fn chains() -> Result<Vec<Chain>, Words> {
+    if !geteuid().is_root() {
+        return Err(Words::from("the kernel shows them to root alone"));
+    }
+    let mut chains = nftables()?;
+    for tables in [&V4, &V6] {
+        // iptables over nftables: nft does not say what its matches are. Where it cannot say it either, nft's words stand.
+        let is_its = |chain: &Chain| chain.family == tables.family && chain.table == "filter";
+        let kept = chains.iter().any(|chain| is_its(chain) && chain.name == "FORWARD");
+        if kept && let Some(Ok(read)) = listed(tables, tables.over_nft, "nf_tables") {
+            chains.retain(|chain| !is_its(chain));
+            chains.extend(read);
         }
-        None => (Ok(Vec::new()), Vec::new()),
-    };
-    let mut drops = drops;
-    for (tool, family) in [("iptables", "ip"), ("ip6tables", "ip6"), ("iptables-legacy", "ip")] {
-        let Some(path) = program(tool) else { continue };
-        match output(&path, &["-S"], TOOL_TIME) {
-            Ok(says) => {
-                let policy = says.lines().any(|line| line.trim() == "-P FORWARD DROP");
-                if let (true, Ok(known)) = (policy, &mut drops)
-                    && !known.iter().any(|chain| chain.family == family)
-                {
-                    let (table, name) = ("filter".to_owned(), "FORWARD".to_owned());
-                    known.push(Chain { family: family.to_owned(), table, name });
-                }
-                rules.extend(lines(&says));
-            }
-            Err(why) if drops.as_ref().is_ok_and(Vec::is_empty) && family == "ip" && rules.is_empty() => {
-                drops = Err(why);
-            }
-            Err(_) => {}
+        // iptables of its own. To list a table that is not there would make it, with its module.
+        let names = fs::read_to_string(tables.names).unwrap_or_default();
+        if names.lines().any(|name| name.trim() == "filter") {
+            let read = listed(tables, tables.legacy, "legacy");
+            chains.extend(read.ok_or_else(|| Words::from(format!("there is no {} to list them", tables.legacy)))??);
         }
     }
-    let docker = rules.iter().any(|rule| rule.contains("DOCKER"));
-    Firewall { ipv4: set("iptables"), ipv6: set("ip6tables"), drops, rules, docker }
+    Ok(chains)
 }
 
-fn lines(text: &str) -> Vec<String> {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+/// One of both IPs, as iptables has it.
+struct Tables {
+    family: Family,
+    names: &'static str,
+    either: &'static str,
+    over_nft: &'static str,
+    legacy: &'static str,
 }
 
-/// The chains of the forward hook whose policy is drop, of what `nft -j list chains` says.
-pub(crate) fn dropping(json: &str) -> Vec<Chain> {
-    let value: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-    let objects = value.get("nftables").and_then(|list| list.as_array()).map(Vec::as_slice).unwrap_or_default();
-    let chains = objects.iter().filter_map(|object| object.get("chain")).filter_map(|chain| {
-        let text = |key: &str| chain.get(key).and_then(|v| v.as_str()).map(str::to_owned);
-        if text("hook").as_deref() != Some("forward") || text("policy").as_deref() != Some("drop") {
-            return None;
-        }
-        Some(Chain { family: text("family")?, table: text("table")?, name: text("name")? })
-    });
-    chains.collect()
+const V4: Tables = Tables {
+    family: Family::Ip,
+    names: "/proc/net/ip_tables_names",
+    either: "iptables",
+    over_nft: "iptables-nft",
+    legacy: "iptables-legacy",
+};
+const V6: Tables = Tables {
+    family: Family::Ip6,
+    names: "/proc/net/ip6_tables_names",
+    either: "ip6tables",
+    over_nft: "ip6tables-nft",
+    legacy: "ip6tables-legacy",
+};
+
+/// Table filter as the program `name` lists it, or the one without a kind in its name if that is of this kind; `None` where
+/// there is neither.
+fn listed(tables: &Tables, name: &'static str, kind: &str) -> Option<Result<Vec<Chain>, Words>> {
+    let either = || {
+        let path = program(tables.either)?;
+        output(&path, &["--version"], TOOL_TIME).is_ok_and(|says| says.contains(kind)).then_some((path, tables.either))
+    };
+    let (path, name) = program(name).map(|path| (path, name)).or_else(either)?;
+    let says = output(&path, &["-S"], TOOL_TIME);
+    Some(says.and_then(|says| iptables::table(name, tables.family, &says).map_err(Words::from)))
+}
+
+fn nftables() -> Result<Vec<Chain>, Words> {
+    // To ask for rules would load the module, and while it is not loaded there are none.
+    if !Path::new("/sys/module/nf_tables").exists() && loadable("nf_tables") {
+        return Ok(Vec::new());
+    }
+    let nft = program("nft").ok_or_else(|| Words::from("there is no nft to list them"))?;
+    let says = output(&nft, &["-j", "-t", "list", "ruleset"], TOOL_TIME)?;
+    nft::ruleset(&says).map_err(Words::from)
+}
+
+/// Whether this kernel has a module of that name in a file of its own.
+fn loadable(module: &str) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let list = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+    let file = format!("/{module}.ko");
+    fs::read_to_string(list).is_ok_and(|text| text.lines().any(|line| line.contains(&file)))
 }

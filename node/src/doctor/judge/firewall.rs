@@ -1,0 +1,307 @@
+//! What a firewall does to the packets that a bridge passes on from one of its ports to another.
+//!
+//! Room: `node`. Pure. Each chain is followed for all such packets of one bridge at once. A rule whose matches say nothing
+//! but which bridge it is takes all of them or none; one that says more takes a part, and nobody here knows which.
+//!
+//! Packets that a bridge passes on are nobody's business but the bridge's, unless br_netfilter hands them to iptables, whose
+//! forward chain Docker and many firewalls close; chains of family bridge see them always.
+use super::super::Finding;
+use super::super::facts::{Chain, Configured, Family, Firewall, Hook, Interface, Match, Names, Rule, Tool, Verdict};
+use super::remedy::{command, noted};
+use super::{could, ok, warn};
+
+/// Deepest jump that is followed: the kernel allows 16.
+const DEPTH: usize = 16;
+/// Most rules that are looked at for one chain and bridge: jumps can multiply them.
+const RULES: usize = 100_000;
+
+pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
+    let check = "firewall";
+    let firewall = &configured.firewall;
+    let there = configured.bridges.iter().filter(|(_, interface)| matches!(interface, Interface::Bridge { .. }));
+    let bridges: Vec<&str> = there.map(|(name, _)| name.as_str()).collect();
+    if bridges.is_empty() {
+        return Vec::new();
+    }
+    let chains = match &firewall.chains {
+        Ok(chains) => chains,
+        Err(why) if firewall.as_root || firewall.ipv4 || firewall.ipv6 => {
+            return vec![warn(
+                check,
+                format!("whether a firewall drops what bridges pass on cannot be told: {why}"),
+                "run bcd doctor as root, with nftables and iptables installed; or see for yourself: nft list ruleset",
+            )];
+        }
+        Err(_) => {
+            return vec![could(
+                check,
+                "br_netfilter is off, so iptables does not see what bridges pass on; chains of family bridge would, and \
+                 only root is shown them",
+                "run bcd doctor as root",
+            )];
+        }
+    };
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
+    for chain in chains.iter().filter(|chain| concerns(chain, firewall)) {
+        let fates = bridges.iter().map(|bridge| (*bridge, Way::new(chains, chain, bridge).fate(chain)));
+        let fates: Vec<(&str, Fate)> = fates.collect();
+        let with = |wanted: Fate| fates.iter().filter(move |(_, fate)| *fate == wanted).map(|(bridge, _)| *bridge);
+        for fate in [Fate::All, Fate::Rest] {
+            let shut: Vec<&str> = with(fate).collect();
+            if !shut.is_empty() {
+                findings.push(warn(check, told(chain, fate, &shut), mend(chain, chains, &shut)));
+            }
+        }
+        if with(Fate::Part).next().is_some() {
+            parts.push(shown(chain));
+        }
+    }
+    if findings.is_empty() {
+        let mut found = format!("no firewall drops all that bridges pass on ({})", bridges.join(", "));
+        if !parts.is_empty() {
+            found.push_str(&format!("; rules of {} may drop some of it", parts.join(", ")));
+        }
+        for unread in &firewall.unread {
+            found.push_str(&format!("; {unread} may too and was not read"));
+        }
+        findings.push(ok(check, found));
+    }
+    findings
+}
+
+/// Whether packets that a bridge passes on come into this chain by themselves.
+fn concerns(chain: &Chain, firewall: &Firewall) -> bool {
+    chain.hook.is_some()
+        && match chain.family {
+            Family::Bridge => true,
+            Family::Ip => firewall.ipv4,
+            Family::Ip6 => firewall.ipv6,
+            Family::Inet => firewall.ipv4 || firewall.ipv6,
+        }
+}
+
+/// What a chain drops of a bridge's packets; the worse is the larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    /// Nothing.
+    Nothing,
+    /// What some rule narrows down to, or what is not understood: it depends.
+    Part,
+    /// All that no rule before accepts.
+    Rest,
+    /// All of it.
+    All,
+}
+
+/// How many of the packets are still on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    None,
+    Some,
+    All,
+}
+
+/// Whether a packet of the bridge fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fits {
+    No,
+    Maybe,
+    Yes,
+}
+
+/// The way of one bridge's packets through one chain and those that it jumps to.
+struct Way<'a> {
+    chains: Vec<&'a Chain>,
+    bridge: &'a str,
+    hook: Option<Hook>,
+    looked: usize,
+    worst: Fate,
+}
+
+impl<'a> Way<'a> {
+    fn new(all: &'a [Chain], base: &Chain, bridge: &'a str) -> Self {
+        let same = |chain: &&Chain| (chain.tool, chain.family, &chain.table) == (base.tool, base.family, &base.table);
+        Self { chains: all.iter().filter(same).collect(), bridge, hook: base.hook, looked: 0, worst: Fate::Nothing }
+    }
+
+    fn fate(mut self, base: &Chain) -> Fate {
+        let left = self.follow(base, Left::All, false, 0);
+        if base.drops {
+            self.drop(left, false);
+        }
+        self.worst
+    }
+
+    /// Follows a chain with what comes into it; answers what comes out at its end. `narrowed`: a rule before that was fit in
+    /// part only led here.
+    fn follow(&mut self, chain: &Chain, come: Left, narrowed: bool, depth: usize) -> Left {
+        let (mut left, mut returned) = (come, Left::None);
+        for rule in &chain.rules {
+            if left == Left::None {
+                break;
+            }
+            self.looked = self.looked.saturating_add(1);
+            if depth > DEPTH || self.looked > RULES {
+                self.worst = self.worst.max(Fate::Part);
+                break;
+            }
+            let fits = self.fits(rule, chain.family);
+            if fits == Fits::No {
+                continue;
+            }
+            // What goes the rule's way, and what stays for the next one.
+            let (taken, stays) = match fits {
+                Fits::Yes => (left, Left::None),
+                Fits::Maybe | Fits::No => (Left::Some, Left::Some),
+            };
+            let narrowed = narrowed || fits == Fits::Maybe;
+            match &rule.verdict {
+                Verdict::Next => {}
+                Verdict::Accept => left = stays,
+                Verdict::Drop => {
+                    self.drop(taken, narrowed);
+                    left = stays;
+                }
+                Verdict::Return => {
+                    returned = returned.max(taken);
+                    left = stays;
+                }
+                Verdict::Jump(name) => left = stays.max(self.enter(name, taken, narrowed, depth)),
+                Verdict::Goto(name) => {
+                    returned = returned.max(self.enter(name, taken, narrowed, depth));
+                    left = stays;
+                }
+                Verdict::Unknown => {
+                    self.worst = self.worst.max(Fate::Part);
+                    left = left.min(Left::Some);
+                }
+            }
+        }
+        left.max(returned)
+    }
+
+    fn enter(&mut self, name: &str, come: Left, narrowed: bool, depth: usize) -> Left {
+        match self.chains.iter().copied().find(|chain| chain.name == name) {
+            Some(chain) => self.follow(chain, come, narrowed, depth.saturating_add(1)),
+            None => {
+                self.worst = self.worst.max(Fate::Part);
+                come.min(Left::Some)
+            }
+        }
+    }
+
+    fn drop(&mut self, dropped: Left, narrowed: bool) {
+        self.worst = self.worst.max(match (dropped, narrowed) {
+            (Left::None, _) => Fate::Nothing,
+            (Left::Some | Left::All, true) => Fate::Part,
+            (Left::Some, false) => Fate::Rest,
+            (Left::All, false) => Fate::All,
+        });
+    }
+
+    fn fits(&self, rule: &Rule, family: Family) -> Fits {
+        rule.matches.iter().map(|one| self.fits_one(one, family)).min().unwrap_or(Fits::Yes)
+    }
+
+    /// To a chain of family bridge a packet comes in by a port, whose name may be anything but the bridge's own; to the others, by
+    /// the bridge itself. Which way it goes out is not known before it is forwarded, nor where it came in after that.
+    fn fits_one(&self, one: &Match, family: Family) -> Fits {
+        let is_bridges = family == Family::Bridge;
+        match one {
+            Match::In(names) if !is_bridges && self.hook != Some(Hook::Postrouting) => self.named(names),
+            Match::Out(names) if !is_bridges && self.hook != Some(Hook::Prerouting) => self.named(names),
+            Match::In(names) | Match::Out(names) if is_bridges => match names.names.iter().all(|n| n == self.bridge) {
+                true if names.not => Fits::Yes,
+                true => Fits::No,
+                false => Fits::Maybe,
+            },
+            Match::InBridge(names) if is_bridges => self.named(names),
+            Match::OutBridge(names) if is_bridges && self.hook != Some(Hook::Prerouting) => self.named(names),
+            Match::Bridged(bridged) if !is_bridges && *bridged => Fits::Yes,
+            Match::Bridged(bridged) if !is_bridges && !*bridged => Fits::No,
+            Match::In(_)
+            | Match::Out(_)
+            | Match::InBridge(_)
+            | Match::OutBridge(_)
+            | Match::Bridged(_)
+            | Match::Other => Fits::Maybe,
+        }
+    }
+
+    fn named(&self, names: &Names) -> Fits {
+        let fits = |name: &String| match name.strip_suffix('*') {
+            Some(prefix) => self.bridge.starts_with(prefix),
+            None => name == self.bridge,
+        };
+        if names.names.iter().any(fits) == names.not { Fits::No } else { Fits::Yes }
+    }
+}
+
+fn shown(chain: &Chain) -> String {
+    // Whoever made the chain named it.
+    let name = |text: &str| text.chars().filter(|c| c.is_ascii_graphic()).take(60).collect::<String>();
+    match chain.tool {
+        Tool::Nft => format!("chain {} {} {}", chain.family.name(), name(&chain.table), name(&chain.name)),
+        Tool::Iptables(tool) => format!("{tool}'s chain {}", name(&chain.name)),
+    }
+}
+
+fn told(chain: &Chain, fate: Fate, bridges: &[&str]) -> String {
+    let bridges = bridges.join(", ");
+    let drops = match fate {
+        Fate::All => "drops all of them: guests reach nobody",
+        Fate::Rest | Fate::Part | Fate::Nothing => "drops what no rule before accepts: guests may reach nobody",
+    };
+    let by = match chain.family {
+        Family::Bridge => format!("packets that {bridges} passes on go through"),
+        Family::Ip | Family::Ip6 | Family::Inet => format!("br_netfilter hands the packets of {bridges} to"),
+    };
+    format!("{by} {}, which {drops}", shown(chain))
+}
+
+fn mend(chain: &Chain, chains: &[Chain], bridges: &[&str]) -> String {
+    let docker = |tool: &str| {
+        chains.iter().any(|other| other.tool == chain.tool && other.name == "DOCKER-USER").then(|| {
+            let accept = command(&[tool, "-I", "DOCKER-USER", "-m", "physdev", "--physdev-is-bridged", "-j", "ACCEPT"]);
+            noted(&accept, "again after each start of Docker")
+        })
+    };
+    match (chain.family, chain.tool) {
+        // A name that is none nft would take as a word is not pasted.
+        (Family::Bridge, _) if ![&chain.table, &chain.name].into_iter().all(|name| is_word(name)) => {
+            format!("see that its rules accept meta ibrname {}: nft list ruleset shows them", bridges.join(", "))
+        }
+        (Family::Bridge, _) => {
+            let accept = |bridge: &&str| {
+                command(&[
+                    "nft",
+                    "insert",
+                    "rule",
+                    "bridge",
+                    &chain.table,
+                    &chain.name,
+                    "meta",
+                    "ibrname",
+                    bridge,
+                    "accept",
+                ])
+            };
+            bridges.iter().map(accept).collect::<Vec<_>>().join("; ")
+        }
+        (Family::Ip | Family::Ip6 | Family::Inet, Tool::Iptables(tool)) => docker(tool).unwrap_or_else(off),
+        (Family::Ip | Family::Ip6 | Family::Inet, Tool::Nft) => off(),
+    }
+}
+
+fn is_word(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/' | b'\\'))
+}
+
+fn off() -> String {
+    noted(
+        "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0",
+        "and the same in /etc/sysctl.d",
+    )
+}
