@@ -3,6 +3,7 @@ use bcd_tests::daemons::wait_for;
 use bcd_tests::host::{self, ok, unit};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// What `systemd-analyze security` says of a unit: 0 is safest, 10 is what libvirtd and virtlogd nearly get (9.6).
 fn exposure(name: &str) -> f64 {
@@ -89,4 +90,49 @@ fn a_daemon_that_hangs_is_started_again_by_its_watchdog() {
         let _ = ok(&format!("rm -r {dir} && systemctl daemon-reload && systemctl restart {name}"));
         wait_for("the node's answer", 30, || operator.status().is_some());
     }
+}
+
+/// Owner, group and mode of what lies at a path; no link is followed.
+fn access(path: &str) -> (u32, u32, u32) {
+    let meta = fs::symlink_metadata(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    assert!(!meta.is_symlink(), "{path} is a link");
+    (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+}
+
+#[test]
+fn the_directories_of_the_sockets_outlive_each_unit_and_an_upgrade_clears_what_lay_in_the_way() {
+    let test = "the_directories_of_the_sockets_outlive_each_unit_and_an_upgrade_clears_what_lay_in_the_way";
+    if !host::inside(test) {
+        return;
+    }
+    let operator = host::operator();
+    let user = host::node_user();
+    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+    let directories = || [access("/run/bcd"), access("/run/bcd/node")];
+    let promised = [(0, gid, 0o750), (uid, gid, 0o710)];
+    let answers = || wait_for("the node's answer", 60, || operator.status().is_some());
+    assert_eq!(directories(), promised);
+    let sockets = || [access(host::HELPER_SOCKET), access("/run/bcd/node/node.sock")];
+    assert_eq!(sockets(), [(0, gid, 0o660), (uid, gid, 0o660)]);
+    for units in ["bcd-node.service", "bcd-helper.service", "bcd-helper.socket bcd-helper.service"] {
+        let _ = ok(&format!("systemctl stop {units}"));
+        assert_eq!(directories(), promised, "after the stop of {units}");
+        let _ = ok(&format!("systemctl start {units}"));
+        answers();
+    }
+
+    // The older layout, and what the node's user could do in it.
+    let payload = std::env::var("BCD_PACKAGING").expect("the test host has packages");
+    let as_node = "setpriv --reuid bcd --regid bcd --clear-groups";
+    let _ = ok(
+        "systemctl stop bcd-node.service bcd-helper.socket bcd-helper.service && rm -r /run/bcd/node && chmod 1770 /run/bcd",
+    );
+    let _ = ok(&format!("{as_node} sh -c 'mkdir /run/bcd/helper.sock && ln -s /etc/bcd /run/bcd/node'"));
+    let before = access("/etc/bcd");
+    assert!(!host::sh("systemctl start bcd-helper.socket").status.success(), "a directory cannot be bound over");
+    let _ = ok(&format!("dpkg --force-confold --install {payload}/../packages/newer.deb"));
+    assert_eq!(directories(), promised);
+    assert_eq!(sockets(), [(0, gid, 0o660), (uid, gid, 0o660)]);
+    assert_eq!(access("/etc/bcd"), before, "no link was followed");
+    answers();
 }
