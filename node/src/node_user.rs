@@ -36,7 +36,11 @@ pub(crate) fn look(name: &str) -> io::Result<Option<Found>> {
     Ok(Some(Found { user, candidate }))
 }
 
-fn gid_of(group: &str) -> io::Result<Option<u32>> {
+/// The gid of a group; `None` when the host has none of that name.
+///
+/// # Errors
+/// When the user database cannot be asked.
+pub(crate) fn gid_of(group: &str) -> io::Result<Option<u32>> {
     Ok(Group::from_name(group)?.map(|group| group.gid.as_raw()))
 }
 

@@ -75,6 +75,14 @@ fn each_firewall_that_closes_a_bridge_is_found_and_opened_by_its_remedy() {
             ),
         ),
         (
+            "br_netfilter hands the packets of br0 to chain ip t f, which drops all of them",
+            format!(
+                "{handed}sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0; \
+                 ip link set br0 type bridge nf_call_iptables 1; nft add table ip t; \
+                 nft add chain ip t f '{{ type filter hook forward priority 0; policy drop; }}'"
+            ),
+        ),
+        (
             "iptables-legacy's chain FORWARD, which drops all of them",
             format!("{handed}iptables-legacy -A FORWARD -j REJECT"),
         ),

@@ -9,7 +9,7 @@ mod firewall;
 mod probe;
 mod words;
 
-pub use firewall::{Chain, Family, Firewall, Hook, Match, Names, Rule, Tool, Verdict};
+pub use firewall::{Chain, Family, Firewall, Handed, Hook, Match, Names, Rule, Tool, Verdict};
 pub use probe::{Document, Helper, Libvirt, Need, Node, Probe, Secrets, Unasked, Unread};
 pub use words::{Version, Words};
 
@@ -27,8 +27,8 @@ pub struct Facts {
 /// What holds whatever the configuration says.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// The gid of group kvm.
-    pub kvm_group: Option<u32>,
+    /// The gid of group kvm, if there is one; or why the user database does not say.
+    pub kvm_group: Result<Option<u32>, String>,
     /// Whether the CPU shows vmx or svm.
     pub virtualisation: bool,
     /// `/dev/kvm`.

@@ -7,7 +7,8 @@ use super::facts::{Configuration, Configured, Facts, Kind, Part, Seen, Unasked, 
 use crate::fault::Fault;
 use crate::node_user::{self, Found};
 use bcd_protocol::config::Config;
-use nix::unistd::{Group, geteuid};
+use bcd_protocol::node_user::GUESTS_GROUP;
+use nix::unistd::geteuid;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,9 +35,9 @@ const CONFIGURATION_BYTES: u64 = 1 << 20;
 
 /// `program` is bcd itself, to ask as the node's user with; without one root asks nothing of that user's.
 pub(super) fn gather(path: &Path, program: Option<&Path>) -> Facts {
-    let kvm = Group::from_name("kvm").ok().flatten().map(|g| g.gid.as_raw());
+    let kvm = node_user::gid_of(GUESTS_GROUP).map_err(|e| e.to_string());
     let (configuration, read) = read_configuration(path);
-    let configured = read.map(|(text, config)| configured(path, &text, config, kvm, program));
+    let configured = read.map(|(text, config)| configured(path, &text, config, &kvm, program));
     Facts { configuration, host: host::host(kvm), configured }
 }
 
@@ -75,7 +76,7 @@ pub(super) fn configured(
     path: &Path,
     text: &str,
     config: Config,
-    kvm: Option<u32>,
+    kvm: &Result<Option<u32>, String>,
     program: Option<&Path>,
 ) -> Configured {
     let found = node_user::look(config.helper.node_user.as_str());
@@ -91,6 +92,9 @@ pub(super) fn configured(
     };
     // Another socket is a libvirt with a configuration of its own.
     let default_libvirt = !config.libvirt.uri.as_str().contains('?');
+    let kvm = kvm.clone().and_then(|gid| gid.ok_or_else(|| "there is no group kvm".to_owned()));
+    let listed = config.helper.instance_bridges.iter();
+    let bridges: Vec<_> = listed.map(|bridge| (bridge.to_string(), net::interface(bridge.as_str()))).collect();
     let above = |socket: &Path| places::place(socket.parent().unwrap_or(Path::new("/")));
     Configured {
         file: path.to_owned(),
@@ -98,9 +102,9 @@ pub(super) fn configured(
         probe,
         probed_as_node,
         virtlogd: default_libvirt.then(|| Path::new("/run/libvirt/virtlogd-sock").exists()),
-        qemu_directory: places::searchable(Path::new(QEMU_DIRECTORY), kvm),
-        bridges: config.helper.instance_bridges.iter().map(|b| (b.to_string(), net::interface(b.as_str()))).collect(),
-        firewall: net::firewall(),
+        qemu_directory: places::searchable(Path::new(QEMU_DIRECTORY), kvm.clone()),
+        firewall: net::firewall(&bridges),
+        bridges,
         data_dir: places::place(config.data_dir.as_path()),
         data_dir_closed: places::closed(config.data_dir.as_path(), kvm),
         state_dir: places::place(config.helper.state_dir.as_path()),

@@ -1,8 +1,8 @@
 //! Each verdict: a host on which all is well, and what one change to it does.
 use super::facts::{
     Cgroups, Chain, CloudHypervisor, Configuration, Configured, Device, Document, Entry, Facts, Family, Firewall,
-    Helper, Host, Interface, Iommu, Kind, Landlock, Libvirt, Need, Node, Part, Place, Probe, Search, Secrets, Seen,
-    Unasked, Unread, Version, Words,
+    Handed, Helper, Host, Interface, Iommu, Kind, Landlock, Libvirt, Need, Node, Part, Place, Probe, Search, Secrets,
+    Seen, Unasked, Unread, Version, Words,
 };
 use super::judge::judge;
 use super::{Finding, Level, Report, gather};
@@ -55,7 +55,7 @@ fn healthy() -> Facts {
     Facts {
         configuration: Configuration::Fine(way("/etc/bcd/bcd.toml", file)),
         host: Host {
-            kvm_group: Some(107),
+            kvm_group: Ok(Some(107)),
             virtualisation: true,
             kvm: Some(Device { gid: 107, mode: 0o660, broken: None }),
             iommu: Iommu { groups: 14, vfio_pci: true },
@@ -86,7 +86,13 @@ fn healthy() -> Facts {
             virtlogd: Some(true),
             qemu_directory: Ok(Search::Allowed),
             bridges: vec![("br0".to_owned(), Interface::Bridge { up: true })],
-            firewall: Firewall { ipv4: false, ipv6: false, chains: Ok(Vec::new()), as_root: true, unread: Vec::new() },
+            firewall: Firewall {
+                ipv4: Handed::Of(Vec::new()),
+                ipv6: Handed::Of(Vec::new()),
+                chains: Ok(Vec::new()),
+                as_root: true,
+                unread: Vec::new(),
+            },
             data_dir: place("/var/lib/bcd", entry(NODE.0, NODE.1, 0o710)),
             data_dir_closed: Vec::new(),
             state_dir: place("/var/lib/bcd-helper", entry(0, 0, 0o700)),

@@ -7,16 +7,36 @@ use super::words::Words;
 /// Everything that could be seen of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firewall {
-    /// br_netfilter hands IPv4 packets of bridges to iptables and to nftables' chains for IP.
-    pub ipv4: bool,
+    /// Of which bridges br_netfilter hands IPv4 packets to iptables and to nftables' chains for IP.
+    pub ipv4: Handed,
     /// And IPv6 packets.
-    pub ipv6: bool,
+    pub ipv6: Handed,
     /// Every chain of every table; or why they cannot be seen or understood.
     pub chains: Result<Vec<Chain>, Words>,
     /// Whether root looked: nobody else is shown them.
     pub as_root: bool,
     /// What is there and was not read: reading it would change something.
     pub unread: Vec<&'static str>,
+}
+
+/// Of which bridges packets are handed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handed {
+    /// Of all of them: the host's setting.
+    All,
+    /// Of these, by a setting of their own.
+    Of(Vec<String>),
+}
+
+impl Handed {
+    /// Whether those of `bridge` are.
+    #[must_use]
+    pub fn is_of(&self, bridge: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(bridges) => bridges.iter().any(|one| one == bridge),
+        }
+    }
 }
 
 /// Where a packet's family sends it.

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Where cloud-hypervisor's firmware lies by default.
 pub(crate) const FIRMWARE: &str = "/usr/share/cloud-hypervisor/CLOUDHV.fd";
 
-pub(super) fn host(kvm_group: Option<u32>) -> Host {
+pub(super) fn host(kvm_group: Result<Option<u32>, String>) -> Host {
     Host {
         kvm_group,
         virtualisation: cpu_flags(&read_text("/proc/cpuinfo")),

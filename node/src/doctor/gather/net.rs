@@ -2,7 +2,7 @@
 //!
 //! Room: `node`. The firewall is shown to root alone; for others it is a fact that it cannot be seen. Invariant: nothing is
 //! loaded or made by looking; what cannot be understood is not taken for nothing.
-use super::super::facts::{Chain, Family, Firewall, Interface, Words};
+use super::super::facts::{Chain, Family, Firewall, Handed, Interface, Words};
 use super::{iptables, nft, output, program};
 use nix::unistd::geteuid;
 use std::fs;
@@ -26,16 +26,23 @@ pub(super) fn interface(name: &str) -> Interface {
     Interface::Bridge { up: flags & 1 != 0 }
 }
 
-pub(super) fn firewall() -> Firewall {
+pub(super) fn firewall(bridges: &[(String, Interface)]) -> Firewall {
     // Without br_netfilter there are no such files, and bridges pass packets on unseen by iptables.
-    let set = |name: &str| {
-        fs::read_to_string(format!("/proc/sys/net/bridge/bridge-nf-call-{name}")).is_ok_and(|text| text.trim() != "0")
+    let set = |path: String| fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
+    let handed = |name: &str| {
+        if set(format!("/proc/sys/net/bridge/bridge-nf-call-{name}")) {
+            return Handed::All;
+        }
+        // Each bridge can have it switched on by itself, which counts while br_netfilter is there.
+        let own = |bridge: &str| set(format!("/sys/class/net/{bridge}/bridge/nf_call_{name}"));
+        let there = Path::new("/proc/sys/net/bridge").is_dir();
+        Handed::Of(bridges.iter().map(|(bridge, _)| bridge).filter(|bridge| there && own(bridge)).cloned().collect())
     };
     // Its rules are read by a call that would make its table where there is none.
     let ebtables = Path::new("/sys/module/ebtable_filter").exists().then_some("ebtables' own table");
     Firewall {
-        ipv4: set("iptables"),
-        ipv6: set("ip6tables"),
+        ipv4: handed("iptables"),
+        ipv6: handed("ip6tables"),
         chains: chains(),
         as_root: geteuid().is_root(),
         unread: ebtables.into_iter().collect(),

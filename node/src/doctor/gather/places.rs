@@ -122,19 +122,19 @@ pub(in super::super) fn text(path: &Path, most: u64) -> (Vec<Part>, Result<Strin
     read.unwrap_or_else(|| (hangs(path), Err(Unread::from(Errno::ETIMEDOUT))))
 }
 
-/// The directories above `path` that group kvm may not search; what cannot be told is left out.
-pub(super) fn closed(path: &Path, kvm: Option<u32>) -> Vec<PathBuf> {
+/// The directories above `path` that group kvm, whose gid `kvm` is, may not search; what cannot be told is left out.
+pub(super) fn closed(path: &Path, kvm: Result<u32, String>) -> Vec<PathBuf> {
     let closed = patiently(path, move |path| {
         let walk = walk(path);
         let above = walk.way.iter().zip(&walk.opened).take(walk.way.len().saturating_sub(1));
-        let closed = above.filter(|(_, opened)| may_search(opened, kvm) == Ok(Search::Refused));
+        let closed = above.filter(|(_, opened)| may_search(opened, kvm.clone()) == Ok(Search::Refused));
         closed.map(|(part, _)| part.path.clone()).collect()
     });
     closed.unwrap_or_default()
 }
 
 /// Whether group kvm may search the directory `path`.
-pub(in super::super) fn searchable(path: &Path, kvm: Option<u32>) -> Result<Search, String> {
+pub(in super::super) fn searchable(path: &Path, kvm: Result<u32, String>) -> Result<Search, String> {
     let looked = patiently(path, move |path| {
         let walk = walk(path);
         match (walk.end(), walk.way.last().map(|part| &part.seen)) {
@@ -148,9 +148,9 @@ pub(in super::super) fn searchable(path: &Path, kvm: Option<u32>) -> Result<Sear
     looked.unwrap_or_else(|| Err("its file system does not answer".to_owned()))
 }
 
-fn may_search(opened: &OwnedFd, kvm: Option<u32>) -> Result<Search, String> {
+fn may_search(opened: &OwnedFd, kvm: Result<u32, String>) -> Result<Search, String> {
     let gid = fstat(opened).map_err(|errno| errno.desc().to_owned())?.st_gid;
-    let kvm = kvm.ok_or_else(|| "there is no group kvm".to_owned())?;
+    let kvm = kvm?;
     let acl = PosixACL::read_acl(by_descriptor(opened)).map_err(|e| e.to_string())?;
     let mask = acl.get(Qualifier::Mask).unwrap_or(ACL_EXECUTE);
     let named = acl.get(Qualifier::Group(kvm)).map(|perm| perm & mask);

@@ -6,7 +6,9 @@
 //! Packets that a bridge passes on are nobody's business but the bridge's, unless br_netfilter hands them to iptables, whose
 //! forward chain Docker and many firewalls close; chains of family bridge see them always.
 use super::super::Finding;
-use super::super::facts::{Chain, Configured, Family, Firewall, Hook, Interface, Match, Names, Rule, Tool, Verdict};
+use super::super::facts::{
+    Chain, Configured, Family, Firewall, Handed, Hook, Interface, Match, Names, Rule, Tool, Verdict,
+};
 use super::remedy::{command, noted};
 use super::{could, ok, warn};
 
@@ -25,7 +27,7 @@ pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
     }
     let chains = match &firewall.chains {
         Ok(chains) => chains,
-        Err(why) if firewall.as_root || firewall.ipv4 || firewall.ipv6 => {
+        Err(why) if firewall.as_root || bridges.iter().any(|bridge| handed(firewall, bridge)) => {
             return vec![warn(
                 check,
                 format!("whether a firewall drops what bridges pass on cannot be told: {why}"),
@@ -43,14 +45,15 @@ pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
     };
     let mut findings: Vec<Finding> = Vec::new();
     let mut parts: Vec<String> = Vec::new();
-    for chain in chains.iter().filter(|chain| concerns(chain, firewall)) {
-        let fates = bridges.iter().map(|bridge| (*bridge, Way::new(chains, chain, bridge).fate(chain)));
-        let fates: Vec<(&str, Fate)> = fates.collect();
+    for chain in chains {
+        let passing = bridges.iter().filter(|bridge| concerns(chain, firewall, bridge));
+        let fates: Vec<(&str, Fate)> =
+            passing.map(|bridge| (*bridge, Way::new(chains, chain, bridge).fate(chain))).collect();
         let with = |wanted: Fate| fates.iter().filter(move |(_, fate)| *fate == wanted).map(|(bridge, _)| *bridge);
         for fate in [Fate::All, Fate::Rest] {
             let shut: Vec<&str> = with(fate).collect();
             if !shut.is_empty() {
-                findings.push(warn(check, told(chain, fate, &shut), mend(chain, chains, &shut)));
+                findings.push(warn(check, told(chain, fate, &shut), mend(chain, chains, firewall, &shut)));
             }
         }
         if with(Fate::Part).next().is_some() {
@@ -70,14 +73,19 @@ pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
     findings
 }
 
+/// Whether anything of a bridge's is handed to chains for IP.
+fn handed(firewall: &Firewall, bridge: &str) -> bool {
+    firewall.ipv4.is_of(bridge) || firewall.ipv6.is_of(bridge)
+}
+
 /// Whether packets that a bridge passes on come into this chain by themselves.
-fn concerns(chain: &Chain, firewall: &Firewall) -> bool {
+fn concerns(chain: &Chain, firewall: &Firewall, bridge: &str) -> bool {
     chain.hook.is_some()
         && match chain.family {
             Family::Bridge => true,
-            Family::Ip => firewall.ipv4,
-            Family::Ip6 => firewall.ipv6,
-            Family::Inet => firewall.ipv4 || firewall.ipv6,
+            Family::Ip => firewall.ipv4.is_of(bridge),
+            Family::Ip6 => firewall.ipv6.is_of(bridge),
+            Family::Inet => handed(firewall, bridge),
         }
 }
 
@@ -260,7 +268,7 @@ fn told(chain: &Chain, fate: Fate, bridges: &[&str]) -> String {
     format!("{by} {}, which {drops}", shown(chain))
 }
 
-fn mend(chain: &Chain, chains: &[Chain], bridges: &[&str]) -> String {
+fn mend(chain: &Chain, chains: &[Chain], firewall: &Firewall, bridges: &[&str]) -> String {
     let docker = |tool: &str| {
         chains.iter().any(|other| other.tool == chain.tool && other.name == "DOCKER-USER").then(|| {
             let accept = command(&[tool, "-I", "DOCKER-USER", "-m", "physdev", "--physdev-is-bridged", "-j", "ACCEPT"]);
@@ -289,8 +297,10 @@ fn mend(chain: &Chain, chains: &[Chain], bridges: &[&str]) -> String {
             };
             bridges.iter().map(accept).collect::<Vec<_>>().join("; ")
         }
-        (Family::Ip | Family::Ip6 | Family::Inet, Tool::Iptables(tool)) => docker(tool).unwrap_or_else(off),
-        (Family::Ip | Family::Ip6 | Family::Inet, Tool::Nft) => off(),
+        (Family::Ip | Family::Ip6 | Family::Inet, Tool::Iptables(tool)) => {
+            docker(tool).unwrap_or_else(|| off(firewall, bridges))
+        }
+        (Family::Ip | Family::Ip6 | Family::Inet, Tool::Nft) => off(firewall, bridges),
     }
 }
 
@@ -299,9 +309,17 @@ fn is_word(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/' | b'\\'))
 }
 
-fn off() -> String {
-    noted(
-        "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0",
-        "and the same in /etc/sysctl.d",
-    )
+/// Switches off what hands packets over: the host's setting, and those of the bridges that have their own.
+fn off(firewall: &Firewall, bridges: &[&str]) -> String {
+    let all = [&firewall.ipv4, &firewall.ipv6].contains(&&Handed::All);
+    let host =
+        all.then(|| "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0".to_owned());
+    let own = |handed: &Handed, bridge: &str| matches!(handed, Handed::Of(_)) && handed.is_of(bridge);
+    let each =
+        bridges.iter().filter(|bridge| own(&firewall.ipv4, bridge) || own(&firewall.ipv6, bridge)).map(|bridge| {
+            let own = ["nf_call_iptables", "0", "nf_call_ip6tables", "0"];
+            command(&[&["ip", "link", "set", bridge, "type", "bridge"][..], &own[..]].concat())
+        });
+    let commands: Vec<String> = host.into_iter().chain(each).collect();
+    noted(&commands.join("; "), "and the same where the host keeps its settings, such as /etc/sysctl.d")
 }

@@ -27,13 +27,22 @@ const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
 pub(super) fn kvm(host: &Host, configured: Option<&Configured>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let Some(group) = host.kvm_group else {
-        findings.push(fail(
-            "kvm-group",
-            "there is no group kvm, which every VMM runs in",
-            noted("apt-get install qemu-system-x86", "or groupadd --system kvm"),
-        ));
-        return findings;
+    let group = match &host.kvm_group {
+        Ok(Some(group)) => *group,
+        Ok(None) => {
+            return vec![fail(
+                "kvm-group",
+                "there is no group kvm, which every VMM runs in",
+                noted("apt-get install qemu-system-x86", "or groupadd --system kvm"),
+            )];
+        }
+        Err(why) => {
+            return vec![fail(
+                "kvm-group",
+                format!("the user database does not say whether there is a group kvm: {why}"),
+                "see that getent group answers: the helper does not start before",
+            )];
+        }
     };
     findings.push(ok("kvm-group", format!("group kvm exists, gid {group}")));
     let accel = configured.map_or(Accel::Auto, |c| c.config.libvirt.accel);

@@ -5,8 +5,14 @@ use super::*;
 /// br_netfilter hands everything over, and these are the chains.
 fn filtered(chains: Vec<Chain>) -> impl FnOnce(&mut Facts) {
     move |f| {
-        named(f).firewall = Firewall { ipv4: true, ipv6: true, chains: Ok(chains), as_root: true, unread: Vec::new() };
+        named(f).firewall =
+            Firewall { ipv4: Handed::All, ipv6: Handed::All, chains: Ok(chains), as_root: true, unread: Vec::new() };
     }
+}
+
+/// By the host's setting, or not at all.
+fn handed(all: bool) -> Handed {
+    if all { Handed::All } else { Handed::Of(Vec::new()) }
 }
 
 /// iptables' table filter: `-P FORWARD DROP` and these rules.
@@ -84,7 +90,7 @@ fn chains_that_bridged_packets_do_not_pass_say_nothing() {
     let unhanded = |chains: Vec<Chain>, ipv4, ipv6| {
         move |f: &mut Facts| {
             filtered(chains)(f);
-            (named(f).firewall.ipv4, named(f).firewall.ipv6) = (ipv4, ipv6);
+            (named(f).firewall.ipv4, named(f).firewall.ipv6) = (handed(ipv4), handed(ipv6));
         }
     };
     for family in ["ip", "ip6", "inet"] {
@@ -234,7 +240,7 @@ fn what_a_tool_says_and_is_no_ruleset_cannot_be_told_instead_of_being_empty() {
     let unseen = |as_root, ipv4| {
         move |f: &mut Facts| {
             let firewall = &mut named(f).firewall;
-            (firewall.as_root, firewall.ipv4) = (as_root, ipv4);
+            (firewall.as_root, firewall.ipv4) = (as_root, handed(ipv4));
             firewall.chains = Err("what nft lists is not understood".into());
         }
     };
@@ -259,6 +265,21 @@ fn each_bridge_is_judged_by_itself_and_none_without_one() {
         named(f).bridges[0].1 = Interface::Missing;
     });
     assert!(none.iter().all(|f| f.check == "bridges"), "{none:?}");
+}
+
+#[test]
+fn a_bridge_that_hands_its_packets_over_by_itself_is_judged_and_mended_by_itself() {
+    let own = |bridge: &'static str| {
+        move |f: &mut Facts| {
+            filtered(nft_chain("ip", "drop", &[]))(f);
+            let of = Handed::Of(vec![bridge.to_owned()]);
+            (named(f).firewall.ipv4, named(f).firewall.ipv6) = (of, Handed::Of(Vec::new()));
+            named(f).bridges.push(("br1".to_owned(), Interface::Bridge { up: true }));
+        }
+    };
+    let remedy = expect(own("br1"), Level::Warn, "firewall", "hands the packets of br1 to chain ip t f");
+    assert!(remedy.starts_with("ip link set br1 type bridge nf_call_iptables 0 nf_call_ip6tables 0  # "), "{remedy}");
+    expect_ok(own("br2"), "firewall", "no firewall drops all");
 }
 
 #[test]

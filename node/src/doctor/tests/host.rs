@@ -39,7 +39,9 @@ fn a_kvm_device_that_vmms_cannot_open_fails_whatever_the_cpu_can() {
     for (gid, mode) in [(107, 0o660), (0, 0o666), (107, 0o666)] {
         assert_eq!(found(|f| f.host.kvm = device(gid, mode)), [], "{gid} {mode:o}");
     }
-    expect(|f| f.host.kvm_group = None, Level::Fail, "kvm-group", "no group kvm");
+    expect(|f| f.host.kvm_group = Ok(None), Level::Fail, "kvm-group", "there is no group kvm");
+    let silent = |f: &mut Facts| f.host.kvm_group = Err("Input/output error".to_owned());
+    expect(silent, Level::Fail, "kvm-group", "does not say whether there is a group kvm: Input/output error");
 }
 
 #[test]

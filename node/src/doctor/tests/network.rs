@@ -1,4 +1,4 @@
-//! Bridges.
+//! Bridges that instances may use.
 use super::*;
 
 #[test]

@@ -53,10 +53,10 @@ fn a_link_is_seen_as_one_and_nothing_behind_it_is_looked_at() {
     for path in ["link/file", "to-file"] {
         assert!(places::text(&dir.join(path), 10).1.is_err(), "{path} was followed");
     }
-    assert!(places::searchable(&dir.join("link"), Some(107)).is_err());
-    assert_eq!(places::searchable(&dir.join("real"), Some(107)), Ok(Search::Allowed));
+    assert!(places::searchable(&dir.join("link"), Ok(107)).is_err());
+    assert_eq!(places::searchable(&dir.join("real"), Ok(107)), Ok(Search::Allowed));
     fs::set_permissions(dir.join("real"), fs::Permissions::from_mode(0o700)).unwrap();
-    assert_eq!(places::searchable(&dir.join("real"), Some(107)), Ok(Search::Refused));
+    assert_eq!(places::searchable(&dir.join("real"), Ok(107)), Ok(Search::Refused));
 }
 
 #[test]
@@ -96,4 +96,11 @@ fn a_configuration_that_others_may_change_names_nothing_that_is_looked_at() {
     mkfifo(&dir.path().join("fifo"), Mode::S_IRWXU).unwrap();
     let facts = quickly("a FIFO", || gather::gather(&dir.path().join("fifo"), None));
     assert!(facts.configured.is_none());
+}
+
+#[test]
+fn what_asks_as_the_nodes_user_starts_for_nobody_but_doctor() {
+    // Neither root with a terminal or a file for its pipes, nor anybody else.
+    let refused = crate::doctor::answer().unwrap_err();
+    assert!(refused.to_string().contains("run bcd doctor, as root"), "{refused}");
 }

@@ -57,7 +57,7 @@ fn what_a_configuration_names_is_looked_at_where_it_says() {
     );
     std::fs::write(&file, &text).unwrap();
     let config = Config::parse(&text).unwrap();
-    let named = configured(&file, &text, config, Some(107), None);
+    let named = configured(&file, &text, config, &Ok(Some(107)), None);
     let bridges: Vec<Interface> = named.bridges.iter().map(|(_, interface)| *interface).collect();
     assert_eq!(bridges, [Interface::Missing, Interface::Other]);
     assert_eq!(named.virtlogd, None, "another libvirt than the host's keeps its logs elsewhere");
