@@ -140,13 +140,21 @@ fn an_upgrade_closes_the_directory_of_the_helpers_socket_and_clears_what_lay_in_
     if !bcd_tests::real(test) {
         return;
     }
-    for tools in [Tools::Systemd, Tools::ByHand] {
+    for (tools, link) in [(Tools::Systemd, true), (Tools::ByHand, true), (Tools::ByHand, false)] {
         let root = Root::new("upgrade");
         older_layout(&root);
         root.directory_of_the_node("run/bcd/helper.sock");
         root.directory_of_the_node("run/bcd/helper.sock/-rf");
         root.planted_link("run/bcd/helper.sock/within", "/precious/file");
-        root.planted_link("run/bcd/node", "/precious");
+        if link {
+            root.planted_link("run/bcd/node", "/precious");
+        } else {
+            // Another member of the group, with something in the place of the node's own socket.
+            fs::create_dir_all(root.at("run/bcd/node/node.sock")).expect("make");
+            for path in ["run/bcd/node", "run/bcd/node/node.sock"] {
+                std::os::unix::fs::chown(root.at(path), Some(65_534), Some(root.gid())).expect("chown");
+            }
+        }
         root.planted_link("run/bcd/other", "/precious/file");
         let said = root.run(tools, "", "/postinst configure 0.0.1");
         assert_eq!(root.access("run/bcd"), (0, root.gid(), 0o750), "{tools:?}: {said}");
@@ -154,6 +162,7 @@ fn an_upgrade_closes_the_directory_of_the_helpers_socket_and_clears_what_lay_in_
         assert!(root.at("run/bcd/node").symlink_metadata().expect("look").is_dir());
         let left: Vec<_> = fs::read_dir(root.at("run/bcd")).expect("list").flatten().map(|e| e.file_name()).collect();
         assert_eq!(left, ["node"], "{tools:?}: {said}");
+        assert_eq!(fs::read_dir(root.at("run/bcd/node")).expect("list").count(), 0, "{tools:?}: {said}");
         root.check_precious();
         assert!(!said.contains("has the API in"), "{said}");
 

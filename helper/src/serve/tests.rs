@@ -54,6 +54,20 @@ fn nobody_goes_while_there_is_room() {
 }
 
 #[tokio::test]
+async fn a_session_that_panics_gives_its_place_back() {
+    let places = Arc::new(Places::default());
+    let place = place(1, true, 0);
+    assert!(places.add(Arc::clone(&place)).is_none());
+    let taken = Taken { places: Arc::clone(&places), place };
+    let session = tokio::spawn(async move {
+        let _taken = taken;
+        panic!("a mistake");
+    });
+    assert!(session.await.unwrap_err().is_panic());
+    assert!(places.0.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn an_evicted_session_hears_of_it_even_when_it_was_not_waiting() {
     let place = place(1, false, 0);
     place.evicted.notify_one();

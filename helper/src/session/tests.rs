@@ -237,3 +237,19 @@ async fn told_to_stop_it_answers_what_is_under_way_and_reads_no_more() {
     assert_eq!(world.recv().await, None, "and then it ends");
     world.session.await.unwrap();
 }
+
+#[test]
+fn a_request_that_fails_after_it_was_answered_as_too_slow_is_told_with_an_unknown_outcome() {
+    let request = Request::LibvirtStart { instance: InstanceId::parse("web-1").unwrap(), paused: false };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let text = crate::log::captured(|| {
+        runtime.block_on(async {
+            let entry = Entry::begin(Peer { uid: NODE, pid: 1 }, &request);
+            let fails = tokio::spawn(async { panic!("a mistake") });
+            late(fails, RequestId(7), entry).await;
+        });
+    });
+    let events: Vec<_> = text.lines().filter(|line| line.contains("verb=\"libvirt.start\"")).collect();
+    let told = |event: &str| event.contains("outcome=\"unknown\"") && event.contains("instance=\"web-1\"");
+    assert!(matches!(events.as_slice(), [event] if told(event)), "{text}");
+}
