@@ -89,7 +89,7 @@ fn what_doctor_fails_the_daemons_refuse_and_its_remedy_satisfies_both() {
         return;
     }
     type Break = fn(&Place);
-    let breaks: [(&str, Refuses, Break); 14] = [
+    let breaks: [(&str, Refuses, Break); 15] = [
         ("configuration", Refuses::Helper, |p| own(&p.config(), 0, 0, 0o664)),
         ("configuration", Refuses::Helper, |p| own(&p.config(), p.node_uid().as_raw(), 0, 0o644)),
         ("configuration", Refuses::Helper, |p| own(p.root(), 0, 0, 0o775)),
@@ -97,6 +97,8 @@ fn what_doctor_fails_the_daemons_refuse_and_its_remedy_satisfies_both() {
         ("sockets", Refuses::Helper, |p| own(&p.root().join("run"), 0, p.node_gid().as_raw(), 0o1770)),
         ("sockets", Refuses::Helper, |p| own(&p.root().join("run"), p.node_uid().as_raw(), 0, 0o755)),
         ("sockets", Refuses::Helper, |p| fs::rename(p.root().join("run"), p.root().join("was")).expect("move")),
+        // What was planted while others could write there.
+        ("sockets", Refuses::Helper, |p| symlink("/no-such-place", p.helper_socket()).expect("link")),
         ("sockets", Refuses::Node, |p| own(&p.root().join("run"), 0, 0, 0o750)),
         ("sockets", Refuses::Node, |p| own(&below(p), 0, 0, 0o1777)),
         ("sockets", Refuses::Node, |p| own(&below(p), 0, 0, 0o755)),

@@ -3,7 +3,7 @@
 //! Room: `node`. Pure. Each check is one function; a check whose ground is missing (no configuration, no node user)
 //! says so once, in the check of that ground. Every remedy is a command or a sentence that says exactly what to do, and
 //! what it asks for is what the daemons themselves ask for.
-use super::facts::{Configuration, Facts};
+use super::facts::{Configuration, Facts, Unread};
 use super::{Finding, Level};
 use remedy::{command, noted, text};
 
@@ -81,14 +81,18 @@ fn configuration(facts: &Facts) -> Vec<Finding> {
                 "from the sources: install -D -m 0644 packaging/bcd.toml to that place; or name yours with --config",
             ),
         )],
-        Configuration::Unreadable(path, why) => vec![fail(
-            check,
-            format!("{} cannot be read: {why}; {UNJUDGED}", path.display()),
-            noted(
-                &command(&["chmod", "0644", &text(path)]),
-                "and 0755 for the directories above it: it holds no secret",
-            ),
-        )],
+        Configuration::Unreadable(path, why) => {
+            let remedy = match why {
+                Unread::Errno(_) => noted(
+                    &command(&["chmod", "0644", &text(path)]),
+                    "and 0755 for the directories above it: it holds no secret",
+                ),
+                Unread::NoFile | Unread::TooLarge | Unread::NoText => {
+                    "put the configuration there, a file of text".to_owned()
+                }
+            };
+            vec![fail(check, format!("{} cannot be read: {why}; {UNJUDGED}", path.display()), remedy)]
+        }
         Configuration::Wrong(why) => {
             vec![fail(check, format!("{why}; {UNJUDGED}"), "correct that key; neither daemon starts before")]
         }

@@ -206,6 +206,7 @@ fn without_a_usable_configuration_nothing_is_judged_by_defaults() {
     let broken = [
         (Configuration::Missing(PathBuf::from("/etc/bcd/bcd.toml")), "there is no /etc/bcd/bcd.toml"),
         (Configuration::Unreadable(PathBuf::from("/etc/bcd/bcd.toml"), Unread::Errno(13)), "Permission denied"),
+        (Configuration::Unreadable(PathBuf::from("/etc/bcd/bcd.toml"), Unread::NoFile), "it is no regular file"),
         (Configuration::Wrong("/etc/bcd/bcd.toml:3:1: no such key".into()), "/etc/bcd/bcd.toml:3:1: no such key"),
     ];
     for (configuration, part) in broken {

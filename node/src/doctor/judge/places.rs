@@ -147,10 +147,13 @@ fn helper_socket(configured: &Configured) -> Option<Finding> {
         Kind::Link => "a link",
         Kind::Other => "no socket",
     };
-    let found = format!("{path} is {kind} of uid {}: the helper's socket has no other place", entry.uid);
-    let clear = command(&["rm", "-rf", "--", &text(path.as_path())]);
-    let remedy =
-        on_name(way, noted(&clear, "then restart bcd-helper.socket, or bcd-helper where systemd does not run"));
+    let found = format!(
+        "{path} is {kind} of uid {} and keeps the helper's socket from its place; restart bcd-helper.socket, or the helper \
+         where systemd does not run, once it is gone",
+        entry.uid
+    );
+    // No note behind it: a shell that knows no comments would take its words for names.
+    let remedy = on_name(way, command(&["rm", "-rf", "--", &text(path.as_path())]));
     Some(fail("sockets", found, remedy))
 }
 
