@@ -4,6 +4,7 @@
 //! held until its reply comes or the connection ends, also when its caller has stopped waiting: the helper works on it
 //! all the same. A pair is one connection, and there is none after it.
 use super::Reach;
+use super::dial::dial;
 use crate::fault::{Fault, FaultKind, chain};
 use bcd_protocol::PROTOCOL_VERSION;
 use bcd_protocol::codec;
@@ -156,9 +157,7 @@ impl Link {
         match &self.origin {
             Origin::Path { path, helper_uid } => {
                 let shown = || path.display().to_string();
-                let socket = UnixSeqpacket::connect(path)
-                    .await
-                    .map_err(|source| LinkError::Connect { path: shown(), source })?;
+                let socket = dial(path).await.map_err(|source| LinkError::Connect { path: shown(), source })?;
                 let found = socket.peer_cred().map_err(LinkError::Io)?.uid();
                 if found != *helper_uid {
                     return Err(LinkError::Peer { path: shown(), found, wanted: *helper_uid });

@@ -315,6 +315,25 @@ async fn no_more_requests_are_under_way_than_the_bound() {
 }
 
 #[tokio::test]
+async fn a_crowd_before_the_socket_is_waited_for_and_not_taken_for_another_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("helper.sock");
+    let listener = UnixSeqpacketListener::bind_with_backlog(&path, 1).expect("a listener");
+    let mut server = Server { _dir: dir, path, listener };
+    let crowd = [UnixSeqpacket::connect(&server.path).await, UnixSeqpacket::connect(&server.path).await];
+    let helper = Helper::connect(&server.path, own_uid());
+    let fault = helper.wait_until_up(Duration::from_millis(200)).await.expect_err("there is no room");
+    assert!(fault.chain().contains("has not answered yet"), "{fault}");
+    let begun = std::time::Instant::now();
+    for connection in crowd {
+        drop((server.accept().await, connection.expect("a connection")));
+    }
+    let _peer = server.welcome().await;
+    helper.wait_until_up(Duration::from_secs(5)).await.expect("up");
+    assert!(begun.elapsed() < Duration::from_millis(500), "it asked again only after {:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn a_server_of_another_uid_is_not_spoken_to() {
     let mut server = Server::new();
     let helper = Helper::connect(&server.path, own_uid().wrapping_add(1));
