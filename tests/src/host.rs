@@ -203,14 +203,66 @@ impl Pinging {
     }
 }
 
-/// Waits until the node tells of a running guest again. Unknown is allowed meanwhile; stopped, failed or absent never is.
+/// Waits until the node tells of a running guest again. A node that does not answer and a state that is unknown are allowed
+/// meanwhile; a node that answers and calls it stopped or failed, or leaves it out, never is.
 ///
 /// # Panics
-/// When the node calls it something else, or is silent for a minute and a half.
+/// When it does, or is silent for a minute and a half.
 pub fn told_again(operator: &Operator, id: &str, after: &str) {
     wait_for(&format!("status after {after}"), 90, || {
-        let state = operator.state(id);
-        assert!(matches!(state.as_deref(), None | Some("unknown" | "running")), "{state:?} after {after}");
-        state.as_deref() == Some("running")
+        let Some(status) = operator.status() else { return false };
+        let rows = status["instances"].as_array().expect("instances");
+        let row = rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("{id} is left out after {after}"));
+        assert!(row["state"] == "unknown" || row["state"] == "running", "{row} after {after}");
+        row["state"] == "running"
     });
+}
+
+/// Waits until the node answers and its helper answers it.
+///
+/// # Panics
+/// When that takes longer than a minute and a half.
+pub fn wait_connected(operator: &Operator) {
+    wait_for("a node with its helper", 90, || {
+        operator.status().is_some_and(|status| status["helper"]["state"] == "connected")
+    });
+}
+
+/// What puts right what a test is about to do to the host: a shell command, run when this is dropped. It is kept on the disk until
+/// then, so that a test that is ended from outside, by its time limit or with the host, is put right by the host itself.
+#[derive(Debug)]
+pub struct Undo {
+    file: PathBuf,
+    command: String,
+}
+
+impl Undo {
+    /// Remembers the command: call it before the host is changed. Later ones are undone first.
+    ///
+    /// # Panics
+    /// When it cannot be remembered.
+    #[must_use]
+    pub fn with(command: impl Into<String>) -> Self {
+        let (dir, command) = (state().join("undo"), command.into());
+        let numbers = fs::read_dir(&dir).expect("the list of what is to be undone").flatten();
+        let last = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max().unwrap_or(0);
+        let file = dir.join(format!("{:06}", last + 1));
+        let mut text = File::create(&file).expect("remember what is to be undone");
+        writeln!(text, "{command}").and_then(|()| text.sync_all()).expect("remember what is to be undone");
+        File::open(&dir).and_then(|dir| dir.sync_all()).expect("remember what is to be undone");
+        Self { file, command }
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let output = sh(&self.command);
+        if output.status.success() {
+            let _ = fs::remove_file(&self.file);
+            return;
+        }
+        let why = format!("{} failed: {}", self.command, String::from_utf8_lossy(&output.stderr));
+        assert!(std::thread::panicking(), "{why}");
+        eprintln!("{why}");
+    }
 }

@@ -1,4 +1,5 @@
 //! A guest on KVM through the installed services, and what must leave it alone: everything that is done to the services.
+use bcd_protocol::limits;
 use bcd_tests::daemons::wait_for;
 use bcd_tests::domains;
 use bcd_tests::host::{self, DATA, RECORDS, ok, unit};
@@ -19,7 +20,7 @@ fn a_guest_boots_on_kvm_through_the_installed_services() {
     assert!(xml.starts_with("<domain type='kvm'"), "hardware virtualisation: {xml}");
     let pid = domains::qemu_pid("booted").expect("QEMU runs");
     let uid: u32 = ok(&format!("stat -c %u /proc/{pid}")).parse().expect("a uid");
-    assert!((0x7FFD_0000..0x7FFE_0000).contains(&uid), "QEMU's uid: {uid}");
+    assert!((limits::GUEST_UID_FIRST..=limits::GUEST_UID_LAST).contains(&uid), "QEMU's uid: {uid}");
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("read");
     assert!(
         cgroup.contains("machine.slice") && !cgroup.contains("bcd-node"),

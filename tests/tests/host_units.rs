@@ -1,6 +1,6 @@
 //! The installed units: how little they are exposed, and what their processes really have.
 use bcd_tests::daemons::wait_for;
-use bcd_tests::host::{self, ok, unit};
+use bcd_tests::host::{self, Undo, ok, unit};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -76,9 +76,9 @@ fn a_daemon_that_hangs_is_started_again_by_its_watchdog() {
         assert_ne!(unit(name, "WatchdogUSec"), "0", "{name} has a watchdog");
         // The same, sooner.
         let dir = format!("/run/systemd/system/{name}.d");
-        let _ = ok(&format!(
-            "mkdir -p {dir} && printf '[Service]\\nWatchdogSec=8\\n' >{dir}/soon.conf && systemctl daemon-reload && systemctl restart {name}"
-        ));
+        let reload = format!("systemctl daemon-reload && systemctl restart {name}");
+        let undo = Undo::with(format!("rm -r {dir} && {reload}"));
+        let _ = ok(&format!("mkdir -p {dir} && printf '[Service]\\nWatchdogSec=8\\n' >{dir}/soon.conf && {reload}"));
         let pid = unit(name, "MainPID");
         std::thread::sleep(std::time::Duration::from_secs(12));
         assert_eq!(unit(name, "MainPID"), pid, "{name} feeds its watchdog");
@@ -87,8 +87,8 @@ fn a_daemon_that_hangs_is_started_again_by_its_watchdog() {
             let now = unit(name, "MainPID");
             now != pid && now != "0"
         });
-        let _ = ok(&format!("rm -r {dir} && systemctl daemon-reload && systemctl restart {name}"));
-        wait_for("the node's answer", 30, || operator.status().is_some());
+        drop(undo);
+        host::wait_connected(&operator);
     }
 }
 

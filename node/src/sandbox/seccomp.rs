@@ -176,6 +176,8 @@ const INTRUDER: &[i64] = &[
     libc::SYS_request_key,
     libc::SYS_io_uring_setup,
     libc::SYS_mknodat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod, // the same by its old name
     libc::SYS_setgroups,
     libc::SYS_capset,
 ];

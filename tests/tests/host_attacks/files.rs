@@ -92,7 +92,7 @@ pub(crate) fn beyond_the_node(target: &Target) -> Vec<Attack> {
 }
 
 /// What the node keeps for itself.
-pub(crate) fn of_the_node() -> Vec<Attack> {
+pub(crate) fn of_the_node(target: &Target) -> Vec<Attack> {
     vec![
         read("user data", "/etc/bcd/secrets/test"),
         attack("the names of user data", "ls /etc/bcd/secrets/"),
@@ -102,7 +102,7 @@ pub(crate) fn of_the_node() -> Vec<Attack> {
         plant(&format!("{DATA}/instances")),
         plant(&format!("{DATA}/instances/first")),
         plant(&format!("{DATA}/images")),
-        attack("write a base image", format!("for f in {DATA}/images/*.qcow2; do true >>$f; done")),
+        write("a base image", &target.base),
     ]
 }
 

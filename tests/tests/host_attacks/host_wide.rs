@@ -59,8 +59,10 @@ pub(crate) fn attacks() -> Vec<Attack> {
         attack("the clock", "date -s @$(date +%s)"),
         attack("the host's name", "hostname test-host"),
         attack("root by set-user-id", "su root -c true"),
-        attack("another uid", "setpriv --reuid 0 --clear-groups true"),
-        attack("a guest's uid", "setpriv --reuid 2147287040 --clear-groups true"),
+        attack("root's uid", "setpriv --reuid 0 true"),
+        attack("a guest's uid", format!("setpriv --reuid {} true", bcd_protocol::limits::GUEST_UID_LAST)),
+        attack("another group", "setpriv --regid disk --keep-groups true"),
+        attack("more groups", "setpriv --groups disk true"),
         untried(
             "reboot",
             "python3 -c 'import ctypes; import sys; sys.exit(ctypes.CDLL(None).reboot(0x89abcdef) != 0)'",

@@ -42,6 +42,8 @@ struct Target {
     pty: String,
     /// The directory of QEMU's monitor of another guest.
     monitor: String,
+    /// The base image of both guests: by its name, since whoever cannot list the directory cannot expand a pattern in it.
+    base: String,
 }
 
 const CONNECT: &str = "python3 -c 'import socket,sys; s=socket.socket(socket.AF_UNIX, int(sys.argv[1])); s.settimeout(5); s.connect(sys.argv[2])'";
@@ -151,6 +153,7 @@ fn neither_the_nodes_user_nor_a_vmm_nor_anybody_else_gets_further() {
         uid: ok(&format!("stat -c %u /proc/{}", qemu("first"))),
         pty: ok("virsh -q -c qemu:///system ttyconsole bcd-second"),
         monitor: ok("ls -d /var/lib/libvirt/qemu/domain-*-bcd-second"),
+        base: format!("{DATA}/images/{}.qcow2", operator.sha256),
     };
     let before = still(&target.pids);
 
@@ -167,17 +170,18 @@ fn neither_the_nodes_user_nor_a_vmm_nor_anybody_else_gets_further() {
     let vmm = ["setpriv", "--reuid", &target.uid, "--regid", "kvm", "--clear-groups"];
     let mut attacks = processes::attacks(&target);
     attacks.extend(files::of_root());
-    attacks.extend(files::of_the_node());
+    attacks.extend(files::of_the_node(&target));
     attacks.extend(files::of_another_guest(&target));
     attacks.extend(host_wide::attacks());
     attacks.push(attack("connect to the helper", connect_helper()));
     attacks.push(attack("connect to the node", connect("/run/bcd/node/node.sock")));
     nothing_succeeds(&vmm, &attacks, &mut proven);
-    assert_eq!(successes(&vmm, &[&format!("head -c 1 {DATA}/instances/first/disk.qcow2")]), [true], "its own disk");
+    let own = [format!("head -c 1 {DATA}/instances/first/disk.qcow2"), format!("head -c 1 {}", target.base)];
+    assert_eq!(successes(&vmm, &[&own[0], &own[1]]), [true, true], "its own disk, and the base it lies on");
 
     let nobody = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"];
     attacks.push(attack("a guest's disk", format!("head -c 1 {DATA}/instances/first/disk.qcow2")));
-    attacks.push(attack("a base image", format!("head -c 1 {DATA}/images/*")));
+    attacks.push(attack("a base image", format!("head -c 1 {}", target.base)));
     nothing_succeeds(&nobody, &attacks, &mut proven);
 
     assert_eq!(still(&target.pids), before, "something changed");
