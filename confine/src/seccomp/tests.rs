@@ -38,7 +38,8 @@ fn under(test: &str, only: &[(i64, Only<'_>)], intruder: &[i64], child: fn() -> 
         let pretended = &[libc::SYS_setresuid, libc::SYS_getpgid];
         // As a service manager's, which is there first.
         let before =
-            compile([(libc::SYS_getpgid, Vec::new())].into(), SeccompAction::Allow, errno(libc::EPERM)).unwrap();
+            compile(Calls::default().and(&[libc::SYS_getpgid]).unwrap(), SeccompAction::Allow, errno(libc::EPERM))
+                .unwrap();
         seccompiler::apply_filter(&before).unwrap();
         let intruder_with = INTRUDER_WITH;
         Filter { allowed: &[BASE], only, pretended, intruder, intruder_with, otherwise: libc::ENOTTY }
@@ -147,4 +148,79 @@ fn a_pretended_call_is_answered_and_not_made_whatever_an_older_filter_says() {
             && geteuid() == before
     });
     assert!(status.success(), "{status}");
+}
+
+/// The last three lists of a filter.
+#[derive(Clone, Copy, Default)]
+struct More<'a> {
+    pretended: &'a [i64],
+    intruder: &'a [i64],
+    intruder_with: &'a [(i64, Only<'a>)],
+}
+
+/// Whether lists make a filter.
+fn made(allowed: &[&[i64]], only: &[(i64, Only<'_>)], more: More<'_>) -> Result<(), SeccompError> {
+    let More { pretended, intruder, intruder_with } = more;
+    Filter { allowed, only, pretended, intruder, intruder_with, otherwise: libc::ENOSYS }.programs().map(drop)
+}
+
+const READ: i64 = libc::SYS_read;
+const SOCKET: i64 = libc::SYS_socket;
+const NO_MORE: More<'static> = More { pretended: &[], intruder: &[], intruder_with: &[] };
+
+#[test]
+fn a_call_with_no_argument_listed_is_an_error_and_not_a_call_with_any() {
+    let none = &[(SOCKET, Only::OneOf(0, &[]))];
+    let no_argument = |result| matches!(result, Err(SeccompError::NoArgument(SOCKET)));
+    assert!(no_argument(made(&[BASE], none, NO_MORE)));
+    assert!(no_argument(made(&[BASE], &[], More { intruder_with: none, ..NO_MORE })));
+}
+
+#[test]
+fn a_call_in_two_places_is_an_error_and_none_of_them_is_lost() {
+    let unix = (SOCKET, Only::OneOf(0, &[libc::AF_UNIX as u64]));
+    let network = (SOCKET, Only::OneOf(0, &[libc::AF_INET as u64]));
+    let sound = More { pretended: &[libc::SYS_setuid], intruder: &[libc::SYS_mount], intruder_with: INTRUDER_WITH };
+    made(&[&[READ], &[libc::SYS_write, libc::SYS_lseek]], &[unix], sound).unwrap();
+    let pretended = |pretended| More { pretended, ..NO_MORE };
+    let intruder = |intruder| More { intruder, ..NO_MORE };
+    for (name, result) in [
+        ("two groups", made(&[&[READ], &[READ]], &[], NO_MORE)),
+        ("one group", made(&[&[READ, READ]], &[], NO_MORE)),
+        ("any argument and some", made(&[&[SOCKET]], &[unix], NO_MORE)),
+        ("some arguments and others", made(&[], &[unix, network], NO_MORE)),
+        ("left and pretended", made(&[&[READ]], &[], pretended(&[READ]))),
+        ("pretended twice", made(&[], &[], pretended(&[READ, READ]))),
+        ("left and an intruder's", made(&[&[READ]], &[], intruder(&[READ]))),
+        ("left with some arguments and an intruder's", made(&[], &[unix], intruder(&[SOCKET]))),
+        ("an intruder's twice", made(&[], &[], intruder(&[READ, READ]))),
+        ("an intruder's with all and some", made(&[], &[], More { intruder_with: &[unix], ..intruder(&[SOCKET]) })),
+        ("what no filter can read", made(&[&[libc::SYS_clone3]], &[], NO_MORE)),
+    ] {
+        assert!(matches!(result, Err(SeccompError::Twice(_))), "{name}: {result:?}");
+    }
+}
+
+#[test]
+fn a_process_that_may_do_all_else_ends_when_it_types_into_a_terminal() {
+    let test = "seccomp::tests::a_process_that_may_do_all_else_ends_when_it_types_into_a_terminal";
+    if std::env::var("BCD_UNDER_FILTER").is_ok_and(|asked| asked == test) {
+        nix::sys::prctl::set_no_new_privs().unwrap();
+        forbid_typing().unwrap();
+        // TIOCSTI, TIOCLINUX, and TCGETS, which is anybody's: in a child and after an execution, which inherit it.
+        for (request, ends) in [("0x5412", true), ("0x541C", true), ("0x5401", false)] {
+            let program = format!("my $byte = \"x\" x 64; ioctl(STDIN, {request}, $byte); exit 3");
+            match Command::new("perl").args(["-e", &program]).status() {
+                Ok(status) if ends => assert_eq!(status.signal(), Some(libc::SIGSYS), "{request}: {status}"),
+                Ok(status) => assert_eq!(status.code(), Some(3), "{request}: {status}"),
+                Err(error) => println!("skipped: no perl to try it with ({error})"),
+            }
+        }
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env("BCD_UNDER_FILTER", test);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

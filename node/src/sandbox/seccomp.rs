@@ -5,7 +5,7 @@
 //!
 //! `// rare:` says when an entry is needed that the life of a guest does not need every time; tests/tests/real_sandbox
 //! holds that all others are made, and that none is made that is not here.
-use bcd_confine::seccomp::{Filter, Only};
+use bcd_confine::seccomp::{Filter, Only, TYPING};
 
 // refused: clone3: its flags lie where no filter sees them, so the C library is made to fall back to clone
 
@@ -184,7 +184,8 @@ const INTRUDER: &[i64] = &[
 
 /// Calls that are left with some arguments only.
 const ONLY: &[(i64, Only<'static>)] = &[
-    // The helper and libvirt, image servers, and the C library's question for this host's addresses.
+    // The helper and libvirt, image servers; the unit has the same families. The C library asks for this host's addresses by
+    // a netlink socket when it puts a name's addresses in order: it takes every family for reachable where it gets none.
     (
         libc::SYS_socket,
         Only::OneOf(
@@ -192,8 +193,7 @@ const ONLY: &[(i64, Only<'static>)] = &[
             &[
                 libc::AF_UNIX as u64,
                 libc::AF_INET as u64,
-                libc::AF_INET6 as u64,   // rare: an image server whose name has such an address
-                libc::AF_NETLINK as u64, // rare: a name of several addresses, which the C library puts in order
+                libc::AF_INET6 as u64, // rare: an image server whose name has such an address
             ],
         ),
     ),
@@ -209,8 +209,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// Typing into a terminal for somebody else: whoever starts the node from a shell leaves it that shell's terminal.
-const INTRUDER_WITH: &[(i64, Only<'static>)] = &[(libc::SYS_ioctl, Only::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX]))];
+/// Whoever starts the node from a shell, and not as a standalone node, leaves it that shell's terminal.
+const INTRUDER_WITH: &[(i64, Only<'static>)] = &[(libc::SYS_ioctl, TYPING)];
 
 /// What the node and its children may call from here on.
 pub(super) const FILTER: Filter<'static> = Filter {
