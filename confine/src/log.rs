@@ -17,13 +17,7 @@ impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let mut line = String::with_capacity(text.len());
-        for character in text.strip_suffix('\n').unwrap_or(&text).chars() {
-            if character.is_control() {
-                let _never_fails = write!(line, "{}", character.escape_default());
-            } else {
-                line.push(character);
-            }
-        }
+        printable(text.strip_suffix('\n').unwrap_or(&text), &mut line);
         line.push('\n');
         self.0.write_all(line.as_bytes())?;
         Ok(event.len())
@@ -32,6 +26,26 @@ impl<W: Write> Write for OneLine<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// Adds `text` to `line` with every character spelt out that would begin a line of its own, move the cursor, or turn round
+/// the order in which a terminal shows the rest.
+pub fn printable(text: &str, line: &mut String) {
+    for character in text.chars() {
+        if character.is_control() || is_hidden(character) {
+            let _never_fails = write!(line, "{}", character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+}
+
+/// Separators of lines and marks of direction, which are no control characters and none that anybody sees.
+fn is_hidden(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+    )
 }
 
 /// An error with its causes as one line: `a: b: c`.
@@ -75,7 +89,7 @@ mod tests {
 
     #[test]
     fn no_words_of_others_begin_a_line_of_the_log_or_move_the_cursor() {
-        let words = "the server says\r\n INFO instance web-1 is running\t\u{1b}[2J\u{9b}2J\u{85}\0";
+        let words = "the server says\r\n INFO instance web-1 is running\t\u{1b}[2J\u{9b}2J\u{85}\0\u{2028}\u{202e}";
         for text in [
             logged(|| tracing::warn!(cause = %words, "image rejected")),
             logged(|| tracing::warn!(cause = words, "image rejected")),
@@ -83,6 +97,7 @@ mod tests {
         ] {
             assert_eq!(text.matches('\n').count(), 1, "{text:?}");
             assert!(text.ends_with('\n') && !text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
+            assert!(text.contains(r"\u{2028}\u{202e}"), "{text:?}");
             assert!(text.contains(r"the server says\r\n INFO instance web-1 is running\t"), "nothing is lost: {text}");
         }
     }

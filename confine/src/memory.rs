@@ -1,7 +1,6 @@
 //! Keeps a daemon's resident memory to what it uses.
 //!
-//! Room: `confine`. The crate's one file with `unsafe`: two calls of the C library, each with its reason. Called while
-//! there is one thread.
+//! Room: `confine`. With `unsafe`: two calls of the C library, each with its reason. Called while there is one thread.
 #![allow(unsafe_code, reason = "two calls of the C library; each block says why it is sound")]
 use std::fs;
 use std::io;

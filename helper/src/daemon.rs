@@ -4,7 +4,7 @@
 //! every byte of a peer after it.
 use crate::accel;
 use crate::harden::{self, HardenError, Reachable};
-use crate::ledger::{self, Ledger, LoadError};
+use crate::ledger::{self, Holder, Ledger, LoadError};
 use crate::libvirt;
 use crate::listen::{self, ListenError};
 use crate::node_user::{self, UnfitUser};
@@ -36,9 +36,13 @@ const STACK_BYTES: usize = 512 * 1024;
 /// The allocator's arenas: no path here is bound by its lock.
 const ARENAS: i32 = 1;
 
-/// How long the helper of a node that was started anew waits for the one before it, which ends with its node and may have an
-/// effect under way. Less than what the node waits for its first answer.
-const PREDECESSOR: Duration = Duration::from_secs(20);
+/// How long the helper of a node that was started anew waits for the one before it, which ends with its node and lets effects
+/// end for 75 s. Less than what the node waits for its first answer.
+const PREDECESSOR: Duration = Duration::from_secs(80);
+
+/// How long it waits for one that listens, which does not end by itself: no longer than one that has just taken the ledger
+/// needs to say what it is.
+const NEIGHBOUR: Duration = Duration::from_secs(1);
 
 /// Where clients come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +85,9 @@ pub(crate) enum StartError {
     /// The socket.
     #[error("there is no socket to listen on")]
     Listen(#[from] ListenError),
+    /// The node that started this helper has ended meanwhile.
+    #[error("the node that started this helper has ended, while the helper before it had not")]
+    NodeEnded,
     /// The connection on standard input.
     #[error("standard input is no connection to serve")]
     Pair(#[from] PairError),
@@ -104,6 +111,8 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
         return Err(StartError::NotRoot(geteuid().as_raw()));
     }
     ending_signals().thread_block().map_err(std::io::Error::from)?;
+    // The helper of a standalone node is not in its terminal's foreground, and writes its log there all the same.
+    SigSet::from(Signal::SIGTTOU).thread_block().map_err(std::io::Error::from)?;
     memory::bound_allocator(ARENAS, None);
     umask(Mode::from_bits_truncate(0o077));
     harden::limits()?;
@@ -162,16 +171,34 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
     Ok(ended?)
 }
 
-/// Opens the ledger; the helper of a node that was started anew waits a while for the one before it.
-fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), LoadError> {
-    let start = Instant::now();
+/// Opens the ledger; the helper of a node that was started anew waits a while for the one before it, as long as that node is
+/// there.
+fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), StartError> {
+    let me = match clients {
+        Clients::Socket => return Ok(ledger::open(state_dir, Holder::Listens)?),
+        Clients::Stdin => Holder::EndsWithItsNode,
+    };
+    let (start, mut told) = (Instant::now(), false);
     loop {
-        match ledger::open(state_dir) {
-            Err(LoadError::Locked { .. }) if clients == Clients::Stdin && start.elapsed() < PREDECESSOR => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            opened => return opened,
+        let locked = match ledger::open(state_dir, me) {
+            Err(locked @ LoadError::Locked { .. }) => locked,
+            opened => return Ok(opened?),
+        };
+        let ends = matches!(locked, LoadError::Locked { holder: Holder::EndsWithItsNode, .. });
+        if start.elapsed() >= if ends { PREDECESSOR } else { NEIGHBOUR } {
+            return Err(locked.into());
         }
+        if pair::is_over() {
+            return Err(StartError::NodeEnded);
+        }
+        if ends && !told {
+            told = true;
+            tracing::info!(
+                seconds = PREDECESSOR.as_secs(),
+                "the helper before this one lets what is under way end: waiting for it"
+            );
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -2,14 +2,16 @@
 //!
 //! Room: `helper`. Order matters: limits and capabilities while they can still be changed, then no_new_privs, then
 //! Landlock, then seccomp. All of it happens on the first thread before any other is made, so every thread has it.
-use bcd_confine::landlock::Got;
+use bcd_confine::landlock::{Got, Rules};
 use bcd_confine::sandbox::{self, Incomplete};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::SigSet;
 use std::path::PathBuf;
 
 mod landlock;
+mod relay_calls;
 mod seccomp;
 
 /// The capabilities that are kept, each with the verb that needs it. They are kept permitted and raised for a single
@@ -45,12 +47,19 @@ pub(crate) enum HardenError {
     /// The kernel gave less than all, and `require_sandbox` is set.
     #[error(transparent)]
     Incomplete(#[from] Incomplete),
+    /// More is left in the bounding set than is kept, and `require_sandbox` is set.
+    #[error(
+        "the bounding set cannot be reduced ({0}) and helper.require_sandbox is true: start the helper with CAP_SETPCAP, or \
+         with the two capabilities of its unit alone"
+    )]
+    Unbounded(String),
 }
 
 /// The sandbox that the helper ended up with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sandbox {
-    capabilities: Vec<String>,
+    capabilities: String,
+    bounding: String,
     landlock: Got,
     seccomp: bool,
 }
@@ -59,7 +68,8 @@ impl Sandbox {
     /// Logs it, once.
     pub(crate) fn log(&self) {
         tracing::info!(
-            capabilities = %self.capabilities.join(" "),
+            capabilities = %self.capabilities,
+            bounding = %self.bounding,
             no_new_privs = true,
             landlock = %self.landlock,
             seccomp = self.seccomp,
@@ -89,46 +99,94 @@ pub(crate) fn limits() -> Result<(), HardenError> {
     prctl::set_dumpable(false).map_err(|e| HardenError::Step { what: "refuse tracing", cause: e.to_string() })
 }
 
+/// Gives up all but two descriptors: for the process that copies a standalone node's log. It cannot be ended or stopped by
+/// what ends or stops the node, and ends when nobody writes any more.
+///
+/// # Errors
+/// [`HardenError`] when a step fails. What a kernel does not know is no error: this process opens nothing by itself.
+pub(crate) fn enter_for_relay() -> Result<(), HardenError> {
+    SigSet::all().thread_block().map_err(|e| HardenError::Step { what: "block signals", cause: e.to_string() })?;
+    limits()?;
+    prctl::set_name(c"bcd-node-log").map_err(|e| HardenError::Step { what: "take a name", cause: e.to_string() })?;
+    drop_capabilities(&CapsHashSet::new())?;
+    prctl::set_no_new_privs().map_err(|e| HardenError::Step { what: "set no_new_privs", cause: e.to_string() })?;
+    let _as_far_as_known = sandbox::enter(Rules::without(Rules::all_ports()), &relay_calls::FILTER);
+    Ok(())
+}
+
 /// Gives up everything that is not needed from here on.
 ///
 /// # Errors
 /// [`HardenError`] when a step fails, or when the kernel gives less than all and `required` is set.
 pub(crate) fn enter(reachable: &Reachable, required: bool) -> Result<Sandbox, HardenError> {
-    let capabilities = drop_capabilities()?;
+    let kept = KEPT.iter().map(|(capability, _)| *capability).collect();
+    let left = drop_capabilities(&kept)?;
+    for (capability, verb) in KEPT {
+        if !left.permitted.contains(&capability) {
+            tracing::warn!(%capability, verb, "a capability is missing");
+        }
+    }
+    let unbounded = names(left.bounding.difference(&kept));
     prctl::set_no_new_privs().map_err(|e| HardenError::Step { what: "set no_new_privs", cause: e.to_string() })?;
     let sandbox = sandbox::enter(landlock::rules(reachable), &seccomp::FILTER);
     if required {
         sandbox.whole()?;
-    } else if let Some(missing) = sandbox.missing() {
+        if !unbounded.is_empty() {
+            return Err(HardenError::Unbounded(unbounded));
+        }
+    }
+    if !unbounded.is_empty() {
+        tracing::warn!(capabilities = %unbounded, "the bounding set stays wider than it need be, without CAP_SETPCAP");
+    }
+    if let Some(missing) = sandbox.missing() {
         tracing::warn!(%missing, "the sandbox is incomplete: see `bcd doctor`");
     }
-    Ok(Sandbox { capabilities, landlock: sandbox.landlock(), seccomp: sandbox.seccomp() })
+    Ok(Sandbox {
+        capabilities: names(&left.permitted),
+        bounding: names(&left.bounding),
+        landlock: sandbox.landlock(),
+        seccomp: sandbox.seccomp(),
+    })
 }
 
-/// Leaves the kept capabilities permitted, and none effective, inheritable, ambient or in the bounding set.
-fn drop_capabilities() -> Result<Vec<String>, HardenError> {
+/// The capabilities that a process is left with.
+struct Left {
+    /// Permitted: of those that are kept, the ones it had.
+    permitted: CapsHashSet,
+    /// In the bounding set: what no execution could give back, if one were possible.
+    bounding: CapsHashSet,
+}
+
+/// Leaves the `kept` capabilities permitted, and none effective, inheritable or ambient. The bounding set is emptied where the
+/// process may do that (`CAP_SETPCAP`); under a unit that reduced it to the kept ones it stays so.
+fn drop_capabilities(kept: &CapsHashSet) -> Result<Left, HardenError> {
     let step = |what| move |e: caps::errors::CapsError| HardenError::Step { what, cause: e.to_string() };
     let has = caps::read(None, CapSet::Permitted).map_err(step("read its capabilities"))?;
     caps::clear(None, CapSet::Ambient).map_err(step("clear ambient capabilities"))?;
+    let mut bounding = CapsHashSet::new();
     for capability in caps::all() {
         // Not known to this kernel: not there to drop.
-        let bounded = caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false);
-        if bounded && has.contains(&Capability::CAP_SETPCAP) {
+        if !caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
+            continue;
+        }
+        if has.contains(&Capability::CAP_SETPCAP) {
             caps::drop(None, CapSet::Bounding, capability).map_err(step("bound its capabilities"))?;
+        } else {
+            bounding.insert(capability);
         }
     }
-    let kept: CapsHashSet = KEPT.iter().map(|(capability, _)| *capability).filter(|c| has.contains(c)).collect();
-    for (capability, verb) in KEPT {
-        if !kept.contains(&capability) {
-            tracing::warn!(%capability, verb, "a capability is missing");
-        }
-    }
+    let permitted: CapsHashSet = kept.intersection(&has).copied().collect();
     caps::clear(None, CapSet::Effective).map_err(step("drop effective capabilities"))?;
     caps::clear(None, CapSet::Inheritable).map_err(step("drop inheritable capabilities"))?;
-    caps::set(None, CapSet::Permitted, &kept).map_err(step("drop permitted capabilities"))?;
-    let mut names: Vec<_> = kept.iter().map(ToString::to_string).collect();
+    caps::set(None, CapSet::Permitted, &permitted).map_err(step("drop permitted capabilities"))?;
+    Ok(Left { permitted, bounding })
+}
+
+/// Capabilities by name, in one order.
+fn names<'a>(capabilities: impl IntoIterator<Item = &'a Capability>) -> String {
+    let mut names: Vec<_> = capabilities.into_iter().map(ToString::to_string).collect();
     names.sort();
-    Ok(names)
+    names.join(" ")
 }
 
 /// A kept capability in effect on this thread, until dropped.

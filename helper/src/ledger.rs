@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! state_dir/            0700 root
-//!   lock                held for as long as a helper runs
+//!   lock                held for as long as a helper runs; says whether it ends with its node
 //!   records/<id>.json   one record
 //!   records/.<id>.part  a write under way; removed at start
 //! ```
@@ -17,7 +17,8 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, fsync, unlinkat};
+use nix::sys::uio::{pread, pwrite};
+use nix::unistd::{UnlinkatFlags, fsync, ftruncate, unlinkat};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -32,6 +33,18 @@ mod tests;
 /// Largest file of a record, bytes. The largest record is well under 16 KiB as JSON.
 const RECORD_BYTES: u64 = 64 * 1024;
 
+/// What a helper is, as far as who comes after it is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// One that listens: it stays.
+    Listens,
+    /// A standalone node's: it ends soon after that node.
+    EndsWithItsNode,
+}
+
+/// The whole content of the lock file of a helper that ends with its node.
+const ENDS: &[u8] = b"ends with its node\n";
+
 /// Why the ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
@@ -43,6 +56,8 @@ pub(crate) enum LoadError {
     Locked {
         /// The lock file.
         path: PathBuf,
+        /// What the one who holds it is.
+        holder: Holder,
     },
     /// A system call failed.
     #[error("cannot {what} {path}: {cause}", path = path.display())]
@@ -119,22 +134,25 @@ fn part_name(instance: &InstanceId) -> String {
 
 /// Opens the ledger in `state_dir`, makes what is missing, removes unfinished writes, reads every record.
 ///
+/// The lock says what `holder` is.
+///
 /// # Errors
 /// [`LoadError`], naming the file.
-pub(crate) fn open(state_dir: &Path) -> Result<(Ledger, Records), LoadError> {
+pub(crate) fn open(state_dir: &Path, holder: Holder) -> Result<(Ledger, Records), LoadError> {
     let directory = trust::open_directory(state_dir, Last::Made)?;
     let lock_path = state_dir.join("lock");
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let lock = openat(&directory, "lock", flags, Mode::from_bits_truncate(0o600))
         .map_err(|cause| LoadError::System { what: "open", path: lock_path.clone(), cause })?;
-    let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, cause)| {
+    let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(lock, cause)| {
         let path = lock_path.clone();
         if cause == Errno::EWOULDBLOCK {
-            LoadError::Locked { path }
+            LoadError::Locked { path, holder: who_holds(&lock) }
         } else {
             LoadError::System { what: "lock", path, cause }
         }
     })?;
+    sign(&lock, holder).map_err(|cause| LoadError::System { what: "write", path: lock_path.clone(), cause })?;
     let path = state_dir.join("records");
     let records = trust::open_directory(&path, Last::Made)?;
     let system = |what, cause| LoadError::System { what, path: path.clone(), cause };
@@ -156,6 +174,24 @@ pub(crate) fn open(state_dir: &Path) -> Result<(Ledger, Records), LoadError> {
     }
     let records_read = Records::load(found).map_err(|cause| LoadError::Contradiction { path: path.clone(), cause })?;
     Ok((Ledger { records, _lock: lock }, records_read))
+}
+
+/// Notes in the lock who holds it.
+fn sign(lock: &OwnedFd, holder: Holder) -> Result<(), Errno> {
+    ftruncate(lock, 0)?;
+    match holder {
+        Holder::Listens => Ok(()),
+        Holder::EndsWithItsNode => pwrite(lock, ENDS, 0).map(drop),
+    }
+}
+
+/// Who holds the lock, as far as that is noted already.
+fn who_holds(lock: &OwnedFd) -> Holder {
+    let mut noted = [0; ENDS.len()];
+    match pread(lock, &mut noted, 0) {
+        Ok(_) if noted == ENDS => Holder::EndsWithItsNode,
+        Ok(_) | Err(_) => Holder::Listens,
+    }
 }
 
 fn read(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<Record, LoadError> {

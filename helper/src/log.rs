@@ -36,6 +36,8 @@ fn subscriber<W: Write + 'static>(
         .with_max_level(level)
         .with_span_events(FmtSpan::NONE)
         .with_ansi(false)
+        // It would tell of a broken standard error on standard error, and panic when that fails: in the midst of a request.
+        .log_internal_errors(false)
         .with_writer(move || OneLine(target()));
     if journal { Box::new(log.without_time().finish()) } else { Box::new(log.finish()) }
 }

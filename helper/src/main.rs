@@ -36,6 +36,7 @@ mod node_user;
 mod observe;
 mod pair;
 mod pipeline;
+mod relay;
 mod serve;
 mod session;
 mod sys;
@@ -53,11 +54,15 @@ const USAGE: &str = "\
 The root daemon of bcd: answers the node over a unix socket.
 
 Usage: bcd-helper [--config FILE] [--connection-on-stdin]
+       bcd-helper --copy-node-log
 
   --config FILE           the configuration [default: BCD_CONFIG, else
                           /etc/bcd/bcd.toml]
   --connection-on-stdin   serve the one connection that is standard input, and end
                           with it: how bcd node --standalone starts its helper
+  --copy-node-log         copy standard input to standard error, each line marked
+                          as the node's, and end with it: nothing else is done.
+                          How bcd node --standalone has its node's log written
   -V, --version           the version
   -h, --help              this text
 
@@ -66,6 +71,7 @@ The log goes to standard error, under systemd to the journal; BCD_LOG sets its l
 
 enum Asked {
     Run(PathBuf, Clients),
+    CopyNodeLog,
     Print(String),
 }
 
@@ -79,6 +85,7 @@ fn main() -> ExitCode {
     };
     let (config, clients) = match asked {
         Asked::Run(config, clients) => (config, clients),
+        Asked::CopyNodeLog => return copy_node_log(),
         Asked::Print(text) => {
             use std::io::Write;
             let _closed = std::io::stdout().write_all(text.as_bytes());
@@ -95,6 +102,19 @@ fn main() -> ExitCode {
     }
 }
 
+fn copy_node_log() -> ExitCode {
+    match harden::enter_for_relay() {
+        Ok(()) => {
+            relay::run();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bcd-helper: the node's log cannot be copied: {}", log::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
     let named = std::env::var_os("BCD_CONFIG").filter(|path| !path.is_empty());
     let mut config = named.map_or_else(|| PathBuf::from(bcd_protocol::config::DEFAULT_PATH), PathBuf::from);
@@ -103,6 +123,7 @@ fn arguments(mut parser: lexopt::Parser) -> Result<Asked, lexopt::Error> {
         match argument {
             Arg::Long("config") => config = parser.value()?.into(),
             Arg::Long("connection-on-stdin") => clients = Clients::Stdin,
+            Arg::Long("copy-node-log") => return Ok(Asked::CopyNodeLog),
             Arg::Short('V') | Arg::Long("version") => {
                 return Ok(Asked::Print(format!("bcd-helper {}\n", env!("CARGO_PKG_VERSION"))));
             }

@@ -5,10 +5,11 @@
 use crate::listen::unix_seqpacket;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockaddrStorage, getpeername};
 use nix::sys::stat::Mode;
 use nix::unistd::dup2_stdin;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Why standard input cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,17 @@ pub(crate) fn take() -> Result<OwnedFd, PairError> {
     Ok(socket)
 }
 
+/// Whether the node at the other end of standard input has gone. Reads nothing of what it may have said before.
+pub(crate) fn is_over() -> bool {
+    is_closed(std::io::stdin().as_fd())
+}
+
+fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::new(socket, PollFlags::empty())];
+    let answered = poll(&mut asked, PollTimeout::ZERO).is_ok();
+    answered && asked.iter().any(|end| end.revents().is_some_and(|found| found.contains(PollFlags::POLLHUP)))
+}
+
 fn check(socket: &OwnedFd) -> Result<(), PairError> {
     unix_seqpacket(socket).map_err(PairError::Kind)?;
     if getpeername::<SockaddrStorage>(socket.as_raw_fd()).is_err() {
@@ -63,6 +75,19 @@ mod tests {
 
     fn kind(socket: &OwnedFd) -> String {
         check(socket).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_end_whose_other_one_is_gone_is_over_and_what_was_said_before_stays_to_be_read() {
+        use nix::sys::socket::{MsgFlags, recv, send};
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+        assert!(!is_closed(ours.as_fd()), "nothing was said yet");
+        send(theirs.as_raw_fd(), b"hello", MsgFlags::empty()).unwrap();
+        assert!(!is_closed(ours.as_fd()));
+        drop(theirs);
+        assert!(is_closed(ours.as_fd()));
+        assert_eq!(recv(ours.as_raw_fd(), &mut [0; 8], MsgFlags::empty()), Ok(5));
     }
 
     #[test]

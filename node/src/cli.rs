@@ -13,6 +13,7 @@
 use bcd_protocol::config;
 use bcd_protocol::id::InstanceId;
 use clap::{Args, Parser, Subcommand};
+use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ mod console;
 pub(crate) mod doctor;
 mod events;
 pub mod failure;
+mod log;
 mod plan;
 mod progress;
 mod setup;
@@ -75,12 +77,18 @@ pub(crate) struct Asks {
 enum Command {
     /// Run the node in the foreground, as an unprivileged user
     Node {
-        /// Started as root: start the helper too, over a socket pair, then give up root for good
+        /// Started as root: start the helper as well, and go on as the node's user without any of root
         #[arg(long)]
         standalone: bool,
-        /// What a standalone node becomes once it has given up root
+        /// Started as root: give up root as a standalone start does, and end
         #[arg(long, hide = true, conflicts_with = "standalone")]
-        helper_on_stdin: bool,
+        give_up_root_and_end: bool,
+        /// What a standalone start becomes once it has given up root: a node whose helper, of this pid, is its child
+        #[arg(long, hide = true, value_name = "PID", conflicts_with_all = ["standalone", "give_up_root_and_end"])]
+        helper_on_stdin: Option<i32>,
+        /// The child that copies this node's log
+        #[arg(long, hide = true, value_name = "PID", requires = "helper_on_stdin")]
+        log_relay: Option<i32>,
     },
     /// Run the root helper in the foreground (runs the program bcd-helper)
     Helper {
@@ -240,7 +248,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let client = |asks: Asks| setup::client(&global, before.or(asks.api));
     match cli.command {
         Command::Node { standalone: true, .. } => Err(setup::standalone(&global)?),
-        Command::Node { helper_on_stdin, .. } => setup::node(&global, helper_on_stdin),
+        Command::Node { give_up_root_and_end: true, .. } => setup::rehearse(&global),
+        Command::Node { helper_on_stdin: Some(helper), log_relay, .. } => {
+            setup::node_with_helper(&global, Pid::from_raw(helper), log_relay.map(Pid::from_raw))
+        }
+        Command::Node { helper_on_stdin: None, .. } => setup::node(&global),
         Command::Helper { arguments } => Err(setup::exec_helper(&global, &arguments)),
         Command::Status { id, json, watch, all, asks } => {
             setup::block_on(async { status::run(&client(asks)?, id.as_ref(), status::How { json, watch, all }).await })

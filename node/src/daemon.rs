@@ -23,6 +23,7 @@ use crate::standalone;
 use bcd_protocol::config::Config;
 use bcd_protocol::id::InstanceId;
 use futures_util::future::BoxFuture;
+use nix::unistd::Pid;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,8 +53,9 @@ const FILE_THREADS: usize = 16;
 pub enum HelperAt {
     /// At the configured socket.
     Socket,
-    /// At the other end of standard input: this process started it when it was root ([`crate::standalone`]).
-    Stdin,
+    /// At the other end of standard input: this process started it, with this pid, when it was root
+    /// ([`crate::standalone`]).
+    Stdin(Pid),
 }
 
 /// Runs the node until it is told to end. Blocking; starts its own threads, so call it from a process that has none.
@@ -64,19 +66,20 @@ pub enum HelperAt {
 /// files by ACL, or when the whole sandbox is required and cannot be had. A standalone node ends with `Unavailable` when its
 /// helper does.
 pub fn run(configuration: &Path, helper: HelperAt) -> Result<(), Fault> {
+    identity::close()?;
     let config = read_config(configuration)?;
     identity::check()?;
-    let pair = match helper {
-        HelperAt::Socket => None,
-        HelperAt::Stdin => Some(standalone::take_pair()?),
+    let (pair, helper) = match helper {
+        HelperAt::Socket => (None, None),
+        HelperAt::Stdin(pid) => (Some(standalone::take_pair()?), Some(pid)),
     };
-    let standalone = pair.is_some();
     identity::raise_descriptor_limit()?;
+    memory::settle();
+    // Before anything that the node's user owns is opened, and before any thread is started: threads that are there already
+    // would stay outside.
+    sandbox::enter(&config)?;
     let layout = Layout::new(config.data_dir.as_path());
     let _lock = identity::lock(&layout)?;
-    memory::settle();
-    // Before any thread is started: threads that are there already would stay outside.
-    sandbox::enter(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(FILE_THREADS)
@@ -86,8 +89,8 @@ pub fn run(configuration: &Path, helper: HelperAt) -> Result<(), Fault> {
     let outcome = runtime.block_on(serve(config, layout, pair));
     // What is still being written to a file then is what a crash would leave: the next start takes it up.
     runtime.shutdown_timeout(END_TIME);
-    if standalone {
-        standalone::wait_for_helper();
+    if let Some(helper) = helper {
+        standalone::wait_for_helper(helper);
     }
     outcome
 }

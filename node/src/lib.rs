@@ -18,6 +18,7 @@ pub mod image;
 pub mod layout;
 mod node_user;
 pub mod observe;
+mod own_file;
 pub mod plan;
 pub mod runtime;
 pub mod sandbox;

@@ -48,6 +48,9 @@ fn limits() -> Result<(), nix::errno::Errno> {
         // For the tools: this process writes none anyway.
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_MEMLOCK, 0),
+        // No precedence before other processes, which root's shell may have a right to.
+        (Resource::RLIMIT_RTPRIO, 0),
+        (Resource::RLIMIT_NICE, 0),
         // A fork bomb ends here.
         (Resource::RLIMIT_NPROC, TASKS),
     ];

@@ -102,7 +102,7 @@ const OLD_SPELLINGS: &[i64] = &[
 const OLD_SPELLINGS: &[i64] = &[];
 
 /// What nothing in the helper calls: whoever does has taken it over.
-const INTRUDER: &[i64] = &[
+pub(super) const INTRUDER: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,

@@ -35,6 +35,11 @@ fn state() -> Option<tempfile::TempDir> {
     Some(tempfile::Builder::new().prefix("bcd-ledger-test-").tempdir_in("/var/lib").unwrap())
 }
 
+/// Opens it as a helper that listens.
+fn open(state: &Path) -> Result<(Ledger, Records), LoadError> {
+    super::open(state, Holder::Listens)
+}
+
 fn names(state: &Path) -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(state.join("records"))
         .unwrap()
@@ -123,7 +128,7 @@ fn records_that_contradict_each_other_stop_the_start() {
 fn two_helpers_do_not_share_a_state() {
     let Some(state) = state() else { return };
     let (_ledger, _) = open(state.path()).unwrap();
-    assert!(matches!(open(state.path()), Err(LoadError::Locked { .. })));
+    assert!(matches!(open(state.path()), Err(LoadError::Locked { holder: Holder::Listens, .. })));
 }
 
 /// A way to spoil the state, and its name.
@@ -174,4 +179,15 @@ fn a_directory_on_the_way_that_others_can_change_is_refused_even_when_sticky() {
     std::fs::set_permissions(&way, PermissionsExt::from_mode(0o755)).unwrap();
     symlink(&way, parent.path().join("link")).unwrap();
     assert!(matches!(open(&parent.path().join("link/state")), Err(LoadError::Untrusted(Untrusted::Open { .. }))));
+}
+
+#[test]
+fn whoever_finds_the_ledger_taken_learns_whether_its_holder_ends_with_a_node() {
+    let Some(state) = state() else { return };
+    for holder in [Holder::EndsWithItsNode, Holder::Listens, Holder::EndsWithItsNode] {
+        let held = super::open(state.path(), holder).unwrap();
+        let Err(LoadError::Locked { holder: found, .. }) = open(state.path()) else { panic!("it is open twice") };
+        assert_eq!(found, holder, "not what the one before was");
+        drop(held);
+    }
 }

@@ -28,7 +28,7 @@ fn world(uid: u32) -> Option<World> {
     }
     let state = tempfile::Builder::new().prefix("bcd-session-test-").tempdir_in("/var/lib").unwrap();
     let config = Config::parse("[libvirt]\nuri = \"qemu:///system?socket=/nonexistent/socket\"\n").unwrap();
-    let opened = ledger::open(state.path()).unwrap();
+    let opened = ledger::open(state.path(), ledger::Holder::Listens).unwrap();
     let helper = Arc::new(Helper::new(config, NODE, true, opened, 1));
     let (ours, socket) = UnixSeqpacket::pair().unwrap();
     let peer = Peer { uid, pid: 1 };

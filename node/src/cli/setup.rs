@@ -3,22 +3,21 @@
 //! Room: `node`.
 use super::Global;
 use super::failure::{Failure, USAGE};
+use super::log;
 use super::text::{Style, print, print_json};
 use crate::api::service::Document;
 use crate::client::Client;
 use crate::daemon::HelperAt;
 use crate::spec::Format;
 use crate::spec::parse::DOCUMENT_BYTES;
-use bcd_confine::log::OneLine;
 use bcd_protocol::config::{self, Config};
+use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
 
 /// The client of the node that is meant.
 pub(super) fn client(global: &Global, api: Option<PathBuf>) -> Result<Client, Failure> {
@@ -86,29 +85,34 @@ pub(super) fn block_on(command: impl Future<Output = Result<ExitCode, Failure>>)
 }
 
 /// Runs the node until it is told to end.
-pub(super) fn node(global: &Global, helper_on_stdin: bool) -> Result<ExitCode, Failure> {
-    start_log()?;
-    let helper = if helper_on_stdin { HelperAt::Stdin } else { HelperAt::Socket };
-    crate::daemon::run(&global.config, helper)?;
+pub(super) fn node(global: &Global) -> Result<ExitCode, Failure> {
+    log::start()?;
+    crate::daemon::run(&global.config, HelperAt::Socket)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs what a standalone start became: a node with its helper, and root's side of its log.
+pub(super) fn node_with_helper(global: &Global, helper: Pid, relay: Option<Pid>) -> Result<ExitCode, Failure> {
+    log::start()?;
+    let ended = crate::daemon::run(&global.config, HelperAt::Stdin(helper));
+    let code = ended.map_or_else(|fault| Failure::from(fault).report(), |()| ExitCode::SUCCESS);
+    if let Some(relay) = relay {
+        crate::standalone::end_log(relay);
+    }
+    Ok(code)
+}
+
+/// Gives up root and ends: what a standalone start tries first.
+pub(super) fn rehearse(global: &Global) -> Result<ExitCode, Failure> {
+    log::start()?;
+    crate::standalone::rehearse(&global.config)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Starts the helper, gives up root and becomes the node. Returns only when that fails.
 pub(super) fn standalone(global: &Global) -> Result<Failure, Failure> {
-    start_log()?;
+    log::start()?;
     Ok(crate::standalone::launch(&global.config, beside_this("bcd-helper")).into())
-}
-
-fn start_log() -> Result<(), Failure> {
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
-        .with_env_var("BCD_LOG")
-        .from_env()
-        .map_err(|e| Failure::because("BCD_LOG is not usable", &e).code(USAGE))?;
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(|| OneLine(io::stderr()));
-    log.with_ansi(false).init();
-    Ok(())
 }
 
 /// Tells what this host can run.

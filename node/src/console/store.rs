@@ -6,11 +6,11 @@
 //! Files are opened per write: a thousand consoles hold no descriptors here.
 use super::Boot;
 use super::session::notice;
+use crate::own_file;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[cfg(test)]
 mod tests;
@@ -118,7 +118,7 @@ impl Store {
             return Ok(kept);
         }
         let mut text = String::new();
-        let state = match open(&self.path("state"), OpenOptions::new().read(true)) {
+        let state = match own_file::open(&self.path("state"), OpenOptions::new().read(true)) {
             // A state that cannot be read only loses the count of what was let go.
             Ok(file) => {
                 file.take(4096).read_to_string(&mut text)?;
@@ -144,7 +144,7 @@ impl Store {
     fn fill<'a>(&self, part: &str, len: &mut u64, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
         let room = usize::try_from(self.part.saturating_sub(*len)).unwrap_or(usize::MAX);
         let (now, later) = bytes.split_at(room.min(bytes.len()));
-        let mut file = open(&self.path(part), OpenOptions::new().append(true).create(true))?;
+        let mut file = own_file::open(&self.path(part), OpenOptions::new().append(true).create(true))?;
         file.write_all(now)?;
         *len = len.saturating_add(now.len() as u64);
         Ok(later)
@@ -152,7 +152,7 @@ impl Store {
 
     /// Appends the last `most` bytes of a part to `out`.
     fn read(&self, part: &str, most: u64, out: &mut Vec<u8>) -> io::Result<()> {
-        let mut file = match open(&self.path(part), OpenOptions::new().read(true)) {
+        let mut file = match own_file::open(&self.path(part), OpenOptions::new().read(true)) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(e),
@@ -166,7 +166,7 @@ impl Store {
     fn save(&self, state: State) -> io::Result<()> {
         let new = self.path("state.new");
         let text = serde_json::to_string(&state).map_err(io::Error::other)?;
-        let mut file = open(&new, OpenOptions::new().write(true).create(true).truncate(true))?;
+        let mut file = own_file::open(&new, OpenOptions::new().write(true).create(true).truncate(true))?;
         file.write_all(text.as_bytes())?;
         fs::rename(new, self.path("state"))
     }
@@ -174,8 +174,4 @@ impl Store {
     fn path(&self, part: &str) -> PathBuf {
         self.dir.join(format!("console.{part}"))
     }
-}
-
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)
 }

@@ -4,10 +4,10 @@
 //! synced, renamed, directory synced).
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
+use crate::own_file;
 use crate::spec::{self, NodeSpec};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Stores `spec` as the document in force.
@@ -25,11 +25,15 @@ pub(super) fn store(layout: &Layout, spec: &NodeSpec) -> Result<(), Fault> {
 fn write(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let part = path.with_extension("part");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    let mut file = own_file::open(&part, OpenOptions::new().write(true).create(true).truncate(true))?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&part, path)?;
     File::open(directory)?.sync_all()
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    io::read_to_string(own_file::open(path, OpenOptions::new().read(true))?)
 }
 
 /// The document that was in force when the node stopped last, if any. Blocking.
@@ -39,7 +43,7 @@ fn write(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// it would take every instance for deleted or do nothing without a word.
 pub fn load(layout: &Layout) -> Result<Option<NodeSpec>, Fault> {
     let path = layout.accepted_spec();
-    let text = match fs::read_to_string(&path) {
+    let text = match read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {

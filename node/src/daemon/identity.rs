@@ -3,10 +3,20 @@
 //! Room: `node`.
 use crate::fault::{Fault, FaultKind};
 use crate::layout::Layout;
+use crate::own_file;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+
+/// Files and sockets that the node makes are nobody else's but where it says so, whatever its starter's mask is; and it is not
+/// looked into from its first moment on.
+pub(super) fn close() -> Result<(), Fault> {
+    umask(Mode::from_bits_truncate(0o077));
+    prctl::set_dumpable(false).map_err(|e| Fault::because(FaultKind::Internal, "tracing cannot be refused", e))
+}
 
 /// Refuses to go on as root or with a capability: nothing in the node needs either, and a node that has them makes the
 /// helper's checks worthless.
@@ -77,13 +87,7 @@ pub(super) fn lock(layout: &Layout) -> Result<Flock<File>, Fault> {
         Err(error) => return Err(fault(format!("{} cannot be made", directory.display()), error)),
     }
     let path = layout.lock();
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
+    let file = own_file::open(&path, OpenOptions::new().create(true).truncate(false).write(true))
         .map_err(|e| fault(format!("{} cannot be opened", path.display()), e))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|(_, error)| fault(format!("another node works on {}: stop it first", root.display()), error.into()))
@@ -134,6 +138,22 @@ mod tests {
         assert!(lock(&layout).expect_err("twice").chain().contains("another node"));
         drop(first);
         lock(&layout).expect("locked again");
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_the_lock_is_told_and_holds_nobody_up() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let layout = Layout::new(dir.path());
+        drop(lock(&layout).expect("locked"));
+        let path = layout.lock();
+        fs::remove_file(&path).expect("removed");
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).expect("a FIFO");
+        let fault = lock(&layout).expect_err("a FIFO").chain();
+        assert!(fault.contains(&path.display().to_string()) && fault.contains("no regular file"), "{fault}");
+        fs::remove_file(&path).expect("removed");
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &path).expect("a link");
+        assert!(lock(&layout).expect_err("a link").chain().contains("no regular file"));
+        assert!(!dir.path().join("elsewhere").exists());
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //! change since does not undo what was applied after it.
 use crate::converge::Converger;
 use crate::fault::{Fault, FaultKind};
+use crate::own_file;
 use crate::spec;
 use crate::status::SpecSource;
 use bcd_protocol::id::Sha256Digest;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use sha2::{Digest, Sha256};
 use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,12 +143,18 @@ struct Text {
 }
 
 async fn recall(memory: &Path) -> Option<String> {
-    tokio::fs::read_to_string(memory).await.ok().map(|text| text.trim().to_owned())
+    let memory = memory.to_owned();
+    let read = move || io::read_to_string(own_file::open(&memory, OpenOptions::new().read(true))?);
+    tokio::task::spawn_blocking(read).await.ok()?.ok().map(|text| text.trim().to_owned())
 }
 
 /// Losing it costs no more than reading the file once too often.
 async fn remember(memory: &Path, digest: &str) {
-    if let Err(error) = tokio::fs::write(memory, digest).await {
+    let (path, digest) = (memory.to_owned(), digest.to_owned());
+    let write = move || {
+        own_file::open(&path, OpenOptions::new().write(true).create(true).truncate(true))?.write_all(digest.as_bytes())
+    };
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
         warn!(%error, path = %memory.display(), "digest of the document not kept");
     }
 }

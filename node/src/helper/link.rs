@@ -38,7 +38,7 @@ const CONTROL_WORDS: usize = 16;
 
 /// How long the helper at the other end of a pair may take for its first answer: it starts at the same time as the node, and
 /// may have to wait for the one before it.
-const PAIR_HANDSHAKE: Duration = Duration::from_secs(60);
+const PAIR_HANDSHAKE: Duration = Duration::from_secs(90);
 
 /// Where the helper is.
 #[derive(Debug)]

@@ -225,7 +225,7 @@ fn child_families() {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let Some(_place) = entered() else { return };
     socket(AddressFamily::Inet6, SockType::Stream, SockFlag::empty(), None).expect("TCP is left");
-    for family in [AddressFamily::Packet, AddressFamily::Vsock] {
+    for family in [AddressFamily::Netlink, AddressFamily::Packet, AddressFamily::Vsock] {
         let error = socket(family, SockType::Stream, SockFlag::empty(), None).expect_err("a socket");
         assert_eq!(error, nix::errno::Errno::ENOSYS);
     }
@@ -245,6 +245,7 @@ fn child_limits() {
     let limit = |resource| getrlimit(resource).expect("a limit");
     assert_eq!(limit(Resource::RLIMIT_CORE), (0, 0));
     assert_eq!(limit(Resource::RLIMIT_MEMLOCK), (0, 0));
+    assert_eq!((limit(Resource::RLIMIT_RTPRIO), limit(Resource::RLIMIT_NICE)), ((0, 0), (0, 0)));
     let (soft, hard) = limit(Resource::RLIMIT_NPROC);
     assert!(soft == hard && hard <= TASKS, "{soft} {hard}");
 }

@@ -41,7 +41,12 @@ pub(crate) fn read(file: &str) -> Listed {
         if line.starts_with("#[cfg(") {
             other_machine = line.contains("not(");
         }
-        if let Some(name) = line.strip_prefix("const ").and_then(|rest| rest.split(':').next()) {
+        if let Some(name) = line
+            .strip_prefix("pub(super) ")
+            .unwrap_or(line)
+            .strip_prefix("const ")
+            .and_then(|rest| rest.split(':').next())
+        {
             block = name.to_owned();
         }
         let words: Vec<&str> = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();

@@ -169,6 +169,38 @@ fn every_listed_call_is_made_or_says_why_not_and_no_other_is() {
 }
 
 #[test]
+fn what_copies_a_nodes_log_makes_the_calls_of_its_list_and_no_other() {
+    let test = "what_copies_a_nodes_log_makes_the_calls_of_its_list_and_no_other";
+    if !bcd_tests::real(test) || !has_strace(test) {
+        return;
+    }
+    let place = Place::new("relay");
+    let tracer = Tracer::new(&place, "relay");
+    let prefix = tracer.command(Path::new("/nonexistent"));
+    let mut relay = Command::new(&prefix[0]);
+    relay.args(&prefix[1..]).arg(bin("bcd-helper")).arg("--copy-node-log");
+    let mut relay = relay.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
+    let mut input = relay.stdin.take().expect("its input");
+    let writes = std::thread::spawn(move || {
+        // Ordinary lines, control characters, a line that is too long, more than the rate, and an end without one.
+        let (long, many) = (vec![b'a'; 100_000], b"line\n".repeat(3_000));
+        for part in [b"one\n\x1b[2J\n".as_slice(), &long, b"\n", &many, b"last"] {
+            input.write_all(part).expect("read to the end");
+        }
+    });
+    let output = relay.wait_with_output().expect("its end");
+    writes.join().expect("written");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.starts_with("node: one\nnode: \\u{1b}[2J\nnode: aaa") && text.contains("…\nnode: line\n"), "{text}");
+    assert!(text.trim_end().ends_with("counted and not written: 2004"), "{text}");
+    let listed = list::read("helper/src/harden/relay_calls.rs");
+    assert_eq!(listed.intruder, BTreeSet::new(), "the helper's is used");
+    let found = faults(&listed, &tracer.calls());
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
 fn each_entry_that_no_guest_needs_every_time_says_in_words_when_it_is_needed() {
     for file in ["helper/src/harden/seccomp.rs", "node/src/sandbox/seccomp.rs"] {
         let listed = list::read(file);

@@ -2,6 +2,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 fn store(dir: &Path) -> Store {
     Store::new(dir.to_owned(), 10)

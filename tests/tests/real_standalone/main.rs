@@ -13,6 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+mod attacks;
+mod ends;
+
 fn status(pid: Pid) -> HashMap<String, String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     text.lines()
@@ -21,14 +24,24 @@ fn status(pid: Pid) -> HashMap<String, String> {
         .collect()
 }
 
-fn is_helper(pid: Pid) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "bcd-helper")
+/// Whether the process `pid` was started with `argument` and has not ended.
+fn is_started_with(pid: Pid, argument: &str) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
-/// The helper that a standalone node started: its one child of that name.
-fn helper_of(node: Pid) -> Pid {
+fn is_helper(pid: Pid) -> bool {
+    is_started_with(pid, "--connection-on-stdin")
+}
+
+fn is_relay(pid: Pid) -> bool {
+    is_started_with(pid, "--copy-node-log")
+}
+
+/// The one child of `node` that is what `is` says.
+fn child_of(node: Pid, what: &str, is: fn(Pid) -> bool) -> Pid {
     let mut found = Vec::new();
-    wait_for("the standalone node's helper", 10, || {
+    wait_for(what, 10, || {
         found = fs::read_dir("/proc")
             .expect("processes")
             .flatten()
@@ -37,12 +50,22 @@ fn helper_of(node: Pid) -> Pid {
                 fs::read_to_string(format!("/proc/{pid}/status"))
                     .is_ok_and(|text| text.lines().any(|line| line == format!("PPid:\t{node}")))
             })
-            .filter(|pid| is_helper(*pid))
+            .filter(|pid| is(*pid))
             .collect();
         !found.is_empty()
     });
     assert_eq!(found.len(), 1, "{found:?}");
     found[0]
+}
+
+/// The helper that a standalone node started.
+fn helper_of(node: Pid) -> Pid {
+    child_of(node, "the standalone node's helper", is_helper)
+}
+
+/// Root's side of its log.
+fn relay_of(node: Pid) -> Pid {
+    child_of(node, "the process that copies the standalone node's log", is_relay)
 }
 
 fn input_of(pid: Pid) -> PathBuf {
@@ -89,6 +112,19 @@ fn a_standalone_node_has_nothing_of_root_left_and_its_helper_all_it_needs() {
     assert_eq!(input_of(helper), Path::new("/dev/null"));
     assert!(!place.helper_socket().exists(), "the helper listens too");
 
+    // Its words go to root's side alone, which is root without any of root's rights.
+    let relay = relay_of(node);
+    let of_relay = status(relay);
+    assert_eq!(of_relay["Uid"], "0 0 0 0", "the node could signal and trace it");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(of_relay[set], "0000000000000000", "{set}");
+    }
+    assert_eq!((of_relay["NoNewPrivs"].as_str(), of_relay["Seccomp"].as_str()), ("1", "2"));
+    let to = |pid: Pid, descriptor: u32| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).expect("a descriptor");
+    assert_eq!((to(node, 1), to(node, 2)), (to(relay, 0), to(relay, 0)));
+    assert!(to(relay, 0).display().to_string().starts_with("pipe:"));
+    assert_eq!(fs::read_dir(format!("/proc/{relay}/fd")).expect("descriptors").count(), 3);
+
     let environment = fs::read(format!("/proc/{node}/environ")).expect("environment");
     let environment = String::from_utf8_lossy(&environment);
     assert!(!environment.contains("SECRET_OF_ROOT") && !environment.contains("HOME=/root"), "{environment}");
@@ -99,6 +135,7 @@ fn a_standalone_node_has_nothing_of_root_left_and_its_helper_all_it_needs() {
 
     daemon.stop();
     assert!(!is_helper(helper), "the helper outlives a node that ended in order");
+    assert!(!is_relay(relay), "what copies its log outlives it");
 }
 
 #[test]
@@ -114,7 +151,8 @@ fn root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read()
     place.configure_whole(&with_spec);
     let traces = place.root().join("traces");
     fs::create_dir(&traces).expect("make a directory");
-    let calls = "trace=setgroups,setresgid,setresuid,setreuid,setregid,socketpair,execve,openat,prctl,sendto,sendmsg";
+    let calls = "trace=setgroups,setresgid,setresuid,setreuid,setregid,socketpair,execve,openat,prctl,sendto,sendmsg,\
+                 close_range,wait4,keyctl,seccomp,umask";
     let child = Command::new("strace")
         // A file for each thread: what one of them does is never interrupted by another's line.
         .args(["-ff", "-s", "200", "-o"])
@@ -149,7 +187,8 @@ fn root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read()
     };
     wait_for("the document's reading", 90, || lines().values().any(|text| text.contains(&spec_read)));
     let executed = "execve(\"/proc/self/exe\"";
-    let node = *lines().iter().find(|(_, text)| text.contains(executed)).expect("the node's trace").0;
+    let becomes_node = "--helper-on-stdin";
+    let node = *lines().iter().find(|(_, text)| text.contains(becomes_node)).expect("the node's trace").0;
     kill(Pid::from_raw(node), Signal::SIGTERM).expect("signal");
     child.wait().expect("strace");
 
@@ -158,6 +197,9 @@ fn root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read()
     let (uid, gid) = (place.node_uid(), place.node_gid());
     let mut at = 0;
     for wanted in [
+        "close_range(3, ".to_owned(),
+        // Giving up root was tried by a child of its own, which has ended well.
+        "wait4(".to_owned(),
         format!("setresuid(-1, {uid}, -1) = 0"),
         "socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC, 0,".to_owned(),
         "setresuid(-1, 0, -1) = 0".to_owned(),
@@ -168,7 +210,14 @@ fn root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read()
         "prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) = 0".to_owned(),
         "setresuid(0, 0, 0) = -1 EPERM".to_owned(),
         "setresgid(0, 0, 0) = -1 EPERM".to_owned(),
+        "keyctl(KEYCTL_JOIN_SESSION_KEYRING".to_owned(),
+        "seccomp(SECCOMP_SET_MODE_FILTER".to_owned(),
         "execve(\"/proc/self/exe\"".to_owned(),
+        "umask(077)".to_owned(),
+        "prctl(PR_SET_DUMPABLE, SUID_DUMP_DISABLE".to_owned(),
+        // The whole sandbox is there before anything that the node's user owns is opened.
+        "seccomp(SECCOMP_SET_MODE_FILTER".to_owned(),
+        format!("openat(AT_FDCWD, \"{}/", place.data().display()),
     ] {
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let found = own[at..].iter().position(|line| squeezed(line).starts_with(&wanted));
@@ -179,6 +228,12 @@ fn root_is_given_up_in_order_and_tried_again_in_vain_before_a_document_is_read()
     }
     let executed = own.iter().position(|line| line.starts_with(executed)).expect("executed");
     let before = &own[..executed];
+    let sandboxed = own.iter().rposition(|line| line.starts_with("seccomp(SECCOMP_SET_MODE_FILTER")).expect("a filter");
+    let data = format!("\"{}", place.data().display());
+    let opened = own[executed..sandboxed].iter().find(|line| line.contains(&data) && !line.contains("O_PATH"));
+    assert_eq!(opened, None, "a file of the node's is opened outside its sandbox");
+    let rehearsal = all.values().find(|text| text.contains("--give-up-root-and-end")).expect("the rehearsal's trace");
+    assert!(rehearsal.contains("setresuid(0, 0, 0)") && !rehearsal.contains("--helper-on-stdin"), "{rehearsal}");
     // Threads of the node read it later; the helper never does.
     assert!(!before.iter().any(|line| line.contains(&spec_read)), "the document was read as root");
     let helper = all.values().find(|text| text.contains("--connection-on-stdin")).expect("the helper's trace");
@@ -208,9 +263,10 @@ fn a_guest_goes_over_from_one_way_of_running_to_the_other_and_outlives_every_end
 
     // kill -9 of the node ends its helper, and nothing else.
     let node = pair.node.take().expect("runs");
-    let helper = helper_of(node.pid());
+    let (helper, relay) = (helper_of(node.pid()), relay_of(node.pid()));
     node.kill();
     wait_for("the helper's end", 20, || !is_helper(helper));
+    wait_for("the end of what copies the log", 20, || !is_relay(relay));
     assert_eq!(domains::qemu_pid("alone"), Some(qemu));
 
     // A second start finds the guest.

@@ -1,0 +1,162 @@
+//! Root's side of a standalone node's log: copies standard input to standard error, a line at a time, and ends with it.
+//!
+//! Room: `helper`. The node must not share the descriptor that the helper's audit events go to: it could write lines that look
+//! like them, cut the file off, or stop the terminal. Invariants: each line of the node's says that it is, has no control
+//! character, and is bounded; more than a rate is counted and not written; whatever becomes of standard error, standard input
+//! is read to its end, so that nobody waits for this process. One thread, which keeps two descriptors and no right at all.
+use bcd_confine::log::printable;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+/// What begins each line of the node's. No event of the helper's begins so: those begin with a time or a level.
+const OF_NODE: &str = "node: ";
+
+/// What begins a line about the node's lines.
+const OF_RELAY: &str = "bcd-helper: ";
+
+/// Bytes of a line that are shown; the rest is left out. The longest lines are errors with their causes.
+const LINE_BYTES: u64 = 4096;
+
+/// Lines that are shown within [`WINDOW`]: as many as the helper tells of what had no effect.
+const LINES: u32 = 1000;
+
+/// Bytes of lines that are shown within it.
+const BYTES: usize = 256 * 1024;
+
+/// The time over which both are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Copies until the end of `input`. Errors of `output` lose what was to be written.
+pub(crate) fn copy(input: impl Read, mut output: impl Write, clock: impl Fn() -> Instant) {
+    let mut input = BufReader::new(input);
+    let mut budget = Budget::new();
+    let mut line = Vec::with_capacity(usize::try_from(LINE_BYTES).unwrap_or_default());
+    let mut say = |text: &str| {
+        // Nobody else could be told.
+        let _lost = output.write_all(text.as_bytes());
+    };
+    loop {
+        line.clear();
+        let ended = matches!(read(&mut input, LINE_BYTES, &mut line), Ended);
+        let whole = line.strip_suffix(b"\n");
+        // The last line may have no end.
+        let cut = whole.is_none() && u64::try_from(line.len()).is_ok_and(|length| length >= LINE_BYTES);
+        if !line.is_empty() {
+            let text = shown(whole.unwrap_or(&line), cut);
+            match budget.spend(clock(), text.len()) {
+                Spent::Told => say(&text),
+                Spent::AfterCounted(count) => {
+                    say(&counted(count));
+                    say(&text);
+                }
+                Spent::Beginning => {
+                    say(&format!("{OF_RELAY}the node writes too much of a log: further lines are counted\n"));
+                }
+                Spent::Nothing => {}
+            }
+        }
+        if cut {
+            skip_line(&mut input);
+        }
+        if ended {
+            if budget.untold > 0 {
+                say(&counted(budget.untold));
+            }
+            return;
+        }
+    }
+}
+
+fn counted(count: u64) -> String {
+    format!("{OF_RELAY}lines of the node's log that were counted and not written: {count}\n")
+}
+
+/// A line as it is written.
+fn shown(line: &[u8], cut: bool) -> String {
+    let mut text = OF_NODE.to_owned();
+    printable(&String::from_utf8_lossy(line), &mut text);
+    text.push_str(if cut { "…\n" } else { "\n" });
+    text
+}
+
+/// Whether there is more to read.
+enum Reading {
+    More,
+    Ended,
+}
+use Reading::{Ended, More};
+
+/// Reads to the end of a line, at most `most` bytes.
+fn read(input: &mut impl BufRead, most: u64, line: &mut Vec<u8>) -> Reading {
+    match input.take(most).read_until(b'\n', line) {
+        Ok(0) => Ended,
+        Ok(_) => More,
+        // An error of a pipe's end is its end.
+        Err(error) if error.kind() == ErrorKind::Interrupted => More,
+        Err(_) => Ended,
+    }
+}
+
+/// Reads the rest of a line and keeps none of it.
+fn skip_line(input: &mut impl BufRead) {
+    let mut rest = Vec::new();
+    while let More = read(input, LINE_BYTES, &mut rest) {
+        if rest.ends_with(b"\n") {
+            return;
+        }
+        rest.clear();
+    }
+}
+
+/// What becomes of a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Spent {
+    /// It is written.
+    Told,
+    /// It is written, and before it how many were not.
+    AfterCounted(u64),
+    /// It is the first that is not.
+    Beginning,
+    /// It is counted.
+    Nothing,
+}
+
+/// What may still be written in this window.
+#[derive(Debug)]
+struct Budget {
+    since: Option<Instant>,
+    lines: u32,
+    bytes: usize,
+    untold: u64,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { since: None, lines: 0, bytes: 0, untold: 0 }
+    }
+
+    fn spend(&mut self, now: Instant, bytes: usize) -> Spent {
+        let over = self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW);
+        if over {
+            let untold = std::mem::take(&mut self.untold);
+            (self.since, self.lines, self.bytes) = (Some(now), 1, bytes);
+            return if untold == 0 { Spent::Told } else { Spent::AfterCounted(untold) };
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        // Once too much, too much to the end of the window: a reader is told where the gap is.
+        if self.untold == 0 && self.lines < LINES && self.bytes <= BYTES {
+            self.lines = self.lines.saturating_add(1);
+            return Spent::Told;
+        }
+        self.untold = self.untold.saturating_add(1);
+        if self.untold == 1 { Spent::Beginning } else { Spent::Nothing }
+    }
+}
+
+/// Copies this process's standard input to its standard error.
+pub(crate) fn run() {
+    copy(io::stdin().lock(), io::stderr().lock(), Instant::now);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! What reaches root's terminal of what a node writes.
+use super::*;
+
+/// What is written of `input` when all of it comes at one moment.
+fn copied(input: &[u8]) -> String {
+    let (mut output, now) = (Vec::new(), Instant::now());
+    copy(input, &mut output, || now);
+    String::from_utf8(output).unwrap()
+}
+
+#[test]
+fn each_line_says_whose_it_is_and_no_byte_of_it_leaves_it() {
+    let forged = b" INFO audit: verb=\"libvirt.destroy\" peer_uid=0\r INFO audit: x\x1b[2J\x1b[1A\xc2\x85 \xe2\x80\xa8\xe2\x80\xae\0\xff<0>\n\n\tsecond";
+    let text = copied(forged);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "node:  INFO audit: verb=\"libvirt.destroy\" peer_uid=0\\r INFO audit: x\\u{1b}[2J\\u{1b}[1A\\u{85} \\u{2028}\\u{202e}\\u{0}\u{fffd}<0>",
+            "node: ",
+            "node: \\tsecond"
+        ]
+    );
+    assert!(text.ends_with('\n') && !text.replace('\n', "").contains(char::is_control), "{text:?}");
+}
+
+#[test]
+fn a_line_of_the_nodes_cannot_be_one_about_it() {
+    let text = copied(b"bcd-helper: lines of the node's log that were counted and not written: 3\n");
+    assert!(text.starts_with(OF_NODE), "{text}");
+}
+
+#[test]
+fn a_line_without_an_end_is_cut_once_and_the_next_one_is_whole() {
+    let most = usize::try_from(LINE_BYTES).unwrap();
+    let long = [vec![b'a'; 10 * most + 1], b"\nshort\n".to_vec()].concat();
+    let text = copied(&long);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{} lines", lines.len());
+    assert_eq!(lines[0], format!("{OF_NODE}{}…", "a".repeat(most)));
+    assert_eq!(lines[1], "node: short");
+    // Exactly as long as a line may be, with its end and without.
+    let exact = [vec![b'a'; most - 1], b"\nshort\n".to_vec()].concat();
+    assert_eq!(copied(&exact), format!("{OF_NODE}{}\nnode: short\n", "a".repeat(most - 1)));
+    assert_eq!(copied(&vec![b'a'; most - 1]), format!("{OF_NODE}{}\n", "a".repeat(most - 1)));
+    assert!(copied(b"\n\n\n").lines().all(|line| line == OF_NODE));
+    assert_eq!(copied(b""), "");
+}
+
+#[test]
+fn a_flood_is_counted_and_says_where_it_begins_and_how_much_it_was() {
+    let text = copied(&b"line\n".repeat(50_000));
+    let of_node = text.lines().filter(|line| line.starts_with(OF_NODE)).count();
+    assert_eq!(of_node, LINES as usize);
+    let about: Vec<_> = text.lines().filter(|line| line.starts_with(OF_RELAY)).collect();
+    assert_eq!(about.len(), 2, "{about:?}");
+    assert!(about[0].contains("further lines are counted"), "{about:?}");
+    assert!(about[1].ends_with(" 49000"), "{about:?}");
+}
+
+#[test]
+fn a_flood_of_long_lines_is_bounded_by_its_bytes() {
+    let line = [vec![b'\x01'; 4000], b"\n".to_vec()].concat();
+    let text = copied(&line.repeat(2000));
+    assert!(text.len() < BYTES + 1000, "{} bytes, though each is written as six", text.len());
+    assert!(text.lines().filter(|line| line.starts_with(OF_NODE)).count() >= 10);
+}
+
+#[test]
+fn after_a_flood_the_next_window_begins_with_the_count() {
+    let (mut budget, start) = (Budget::new(), Instant::now());
+    let at = |milliseconds| start + Duration::from_millis(milliseconds);
+    for _ in 0..LINES {
+        assert_eq!(budget.spend(at(0), 10), Spent::Told);
+    }
+    assert_eq!(budget.spend(at(1), 10), Spent::Beginning);
+    assert_eq!(budget.spend(at(9_999), 10), Spent::Nothing);
+    assert_eq!(budget.spend(at(10_000), 10), Spent::AfterCounted(2));
+    assert_eq!(budget.spend(at(10_001), 10), Spent::Told);
+    assert_eq!(budget.spend(at(10_002), BYTES), Spent::Beginning);
+    assert_eq!(budget.spend(at(10_003), 10), Spent::Nothing, "a short line does not slip through the gap");
+    assert_eq!(budget.spend(at(25_000), BYTES), Spent::AfterCounted(2));
+    assert_eq!(budget.spend(at(40_000), 10), Spent::Told);
+}
+
+#[test]
+fn a_broken_output_does_not_end_the_reading() {
+    struct Broken;
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+    }
+    let (text, now) = (b"line\n".repeat(10_000), Instant::now());
+    let mut input = text.as_slice();
+    copy(&mut input, Broken, || now);
+    assert!(input.is_empty(), "{} bytes are unread", input.len());
+}

@@ -1,0 +1,64 @@
+//! How a standalone node and root's side end: by whom, in which order, and with their last words told.
+use super::*;
+use bcd_tests::daemons::spawn_standalone;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+
+#[test]
+fn the_last_words_of_a_node_are_there_before_it_is_gone() {
+    if !bcd_tests::real("the_last_words_of_a_node_are_there_before_it_is_gone") {
+        return;
+    }
+    let place = Place::new("words");
+    // In order, and for a reason of its own: no data_dir.
+    let daemon = daemons::standalone(&place);
+    wait_for_helper(&daemon);
+    let (log, relay) = (place.root().join("standalone.log"), relay_of(daemon.pid()));
+    daemon.stop();
+    // Read once: whoever started it sees no more than this.
+    let text = fs::read_to_string(&log).expect("a log");
+    assert!(text.lines().last().is_some_and(|line| line.contains("the helper has ended")), "{text}");
+    assert!(!is_relay(relay));
+
+    fs::remove_dir_all(place.data()).expect("removed");
+    let mut daemon = spawn_standalone(&place, &[]);
+    assert_eq!(daemon.ended(30).code(), Some(1));
+    let text = fs::read_to_string(&log).expect("a log");
+    assert!(text.contains("node: bcd: data_dir"), "{text}");
+}
+
+#[test]
+fn a_terminal_or_journal_that_goes_away_ends_neither_half() {
+    if !bcd_tests::real("a_terminal_or_journal_that_goes_away_ends_neither_half") {
+        return;
+    }
+    let place = Place::new("gone");
+    let mut command = Command::new(bin("bcd"));
+    command.arg("--config").arg(place.config()).args(["node", "--standalone"]).process_group(0);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
+    let mut lines = BufReader::new(child.stderr.take().expect("its log")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("helper connected"))), "it ended");
+    let node = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let (helper, relay) = (helper_of(node), relay_of(node));
+    drop(lines);
+    wait_for("its socket", 30, || std::os::unix::net::UnixStream::connect(place.node_socket()).is_ok());
+    // Told by the node into nothing; what it asks of the helper meanwhile is told by that.
+    (0..3).for_each(|number| attacks::refused_document(&place, number));
+    let document = place.root().join("spec.toml");
+    fs::write(&document, "").expect("a document");
+    let output = Command::new(bin("bcd")).arg("--config").arg(place.config()).arg("apply").arg(&document).output();
+    let output = output.expect("run bcd");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(is_helper(helper) && is_relay(relay));
+    let output = Command::new(bin("bcd")).arg("--config").arg(place.config()).args(["status", "--json"]).output();
+    let status: serde_json::Value = serde_json::from_slice(&output.expect("run bcd").stdout).expect("a status");
+    assert_eq!(status["helper"]["state"], "connected", "{status}");
+    kill(node, Signal::SIGTERM).expect("signal");
+    let mut ended = None;
+    wait_for("the node's end", 20, || {
+        ended = child.try_wait().expect("wait");
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+    wait_for("the end of root's side", 10, || !is_helper(helper) && !is_relay(relay));
+}
