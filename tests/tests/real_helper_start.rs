@@ -10,7 +10,7 @@ use bcd_tests::files::{self, id};
 use bcd_tests::place::Place;
 use bcd_tests::wire::Wire;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket, socketpair};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -254,6 +254,42 @@ fn it_gives_up_what_it_does_not_need_and_says_what_it_kept() {
         assert!(said[0].contains(part), "{part} is not in {}", said[0]);
     }
     helper.stop();
+}
+
+#[test]
+fn a_bounding_set_that_cannot_be_reduced_is_told_and_refused_where_the_whole_is_required() {
+    if !bcd_tests::real("a_bounding_set_that_cannot_be_reduced_is_told_and_refused_where_the_whole_is_required") {
+        return;
+    }
+    let without = |list: &str| ["setpriv".to_owned(), format!("--bounding-set={list}"), "--".to_owned()];
+    let place = Place::new("bounded");
+    let helper = daemons::helper_under(&place, &without("-setpcap"));
+    let log = helper.log();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("the bounding set stays wider")).collect();
+    assert_eq!(told.len(), 1, "{log}");
+    assert!(told[0].contains("CAP_CHOWN") && !told[0].contains("CAP_DAC_OVERRIDE"), "{log}");
+    helper.stop();
+
+    let place = Place::new("unbounded");
+    place.configure("require_sandbox = true");
+    let mut helper = daemons::spawn_helper_under(&place, &without("-setpcap"));
+    assert_eq!(helper.ended(30).code(), Some(1), "{}", helper.log());
+    assert!(helper.log().contains("the bounding set cannot be reduced (CAP_"), "{}", helper.log());
+
+    // As the unit reduces it: that is the whole. (It also makes the socket, for which CAP_CHOWN would be needed here.)
+    let last: u32 = fs::read_to_string("/proc/sys/kernel/cap_last_cap").expect("a number").trim().parse().expect("one");
+    let others: Vec<String> = (0..=last).filter(|cap| ![1, 2].contains(cap)).map(|cap| format!("-cap_{cap}")).collect();
+    let prefix = without(&others.join(","));
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).expect("a pair");
+    let mut command = Command::new(&prefix[0]);
+    command.args(&prefix[1..]).arg(bin("bcd-helper")).arg("--config").arg(place.config()).arg("--connection-on-stdin");
+    // With nobody at the other end it ends once it has come up.
+    drop(ours);
+    let output = command.stdin(theirs).output().expect("run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("bounding=CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH "), "{said}");
+    assert!(!said.contains("bounding set"), "{said}");
 }
 
 #[test]

@@ -330,6 +330,28 @@ fn what_a_standalone_node_cannot_start_with_is_told_and_nothing_is_left_running(
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("run it as root"), "{said}");
 
+    // A user that the helper would refuse, and a root that cannot be given up: the helper is not even started.
+    let text = fs::read_to_string(place.config()).expect("configuration");
+    place.configure_whole(&text.replace("[helper]\n", "[helper]\nnode_user = \"nobody\"\n"));
+    let mut daemon = daemons::spawn_standalone(&place, &[]);
+    assert_eq!(daemon.ended(30).code(), Some(1), "{}", daemon.log());
+    let log = daemon.log();
+    assert!(log.contains("helper.node_user nobody has uid 65534") && !log.contains("helper started"), "{log}");
+    drop(daemon);
+    place.configure_whole(&text);
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-setpcap", "--"])
+        .arg(bin("bcd"))
+        .arg("--config")
+        .arg(place.config())
+        .args(["node", "--standalone"])
+        .output()
+        .expect("run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("root cannot be given up here") && said.contains("bounding set"), "{said}");
+    assert!(!said.contains("helper started"), "{said}");
+
     // A configuration that the helper does not trust.
     place.give(&place.config());
     let mut daemon = daemons::spawn_standalone(&place, &[]);
