@@ -36,6 +36,7 @@ payload() {
 	(cd "$top" && cargo build --workspace --bins --locked --quiet)
 	lend "$dir/bin" "$target/debug/bcd" bcd
 	lend "$dir/bin" "$target/debug/bcd-helper" bcd-helper
+	lend "$dir/bin" "$target/debug/flood" flood
 	(cd "$top" && cargo test --workspace --test 'host_*' --no-run --locked 2>&1) >"$logs/build.log" || { tail -n 40 "$logs/build.log"; die "the tests do not compile"; }
 	while read -r line; do
 		[ "${line:0:1}" = / ] || line=$top/$line
