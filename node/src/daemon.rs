@@ -45,6 +45,8 @@ const ROOT: u32 = 0;
 const WORKERS: usize = 2;
 /// How long work on files that cannot be interrupted may hold up the node's end.
 const END_TIME: Duration = Duration::from_secs(3);
+/// How much later than its helper a standalone node may be told to end, for both to have been told at once.
+const TOLD_TOO: Duration = Duration::from_millis(500);
 /// Threads that work on files at once; more wait in a queue.
 const FILE_THREADS: usize = 16;
 
@@ -136,8 +138,16 @@ async fn serve(config: Config, layout: Layout, pair: Option<OwnedFd>) -> Result<
         _ = terminate.recv() => { info!("told to end by SIGTERM"); Ok(()) }
         _ = interrupt.recv() => { info!("told to end by SIGINT"); Ok(()) }
         reason = helper.lost() => {
-            let sentence = format!("{reason}; a standalone node ends with its helper: start it again, which starts both");
-            Err(Fault::new(FaultKind::Unavailable, sentence))
+            // Who tells a whole control group to end tells both halves, and the helper may be the faster one.
+            let told_too = async { tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} } };
+            match tokio::time::timeout(TOLD_TOO, told_too).await {
+                Ok(()) => { info!("told to end, as the helper was"); Ok(()) }
+                Err(_) => {
+                    let sentence =
+                        format!("{reason}; a standalone node ends with its helper: start it again, which starts both");
+                    Err(Fault::new(FaultKind::Unavailable, sentence))
+                }
+            }
         }
     };
     notify::stopping();

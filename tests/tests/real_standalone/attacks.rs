@@ -189,7 +189,7 @@ fn a_node_that_a_shell_started_has_nothing_of_that_shell_and_ends_with_its_inter
     shell.args(["-c", SHELL]).args([path("shown"), path("asked"), path("pid"), path("leaked")]);
     shell.arg(bin("bcd")).arg("--config").arg(place.config()).args(["node", "--standalone"]);
     let mut shell = match shell.stdin(Stdio::null()).process_group(0).spawn() {
-        Ok(shell) => shell,
+        Ok(shell) => Own(shell),
         Err(error) => {
             eprintln!("{test} skipped: no python3 to be a shell ({error})");
             return;
@@ -225,7 +225,7 @@ fn a_node_that_a_shell_started_has_nothing_of_that_shell_and_ends_with_its_inter
     fs::write(path("asked"), "").expect("asked");
     let mut ended = None;
     wait_for("the end of the shell", 60, || {
-        ended = shell.try_wait().expect("wait");
+        ended = shell.0.try_wait().expect("wait");
         ended.is_some()
     });
     assert_eq!(ended.and_then(|status| status.code()), Some(0), "{}", shown());

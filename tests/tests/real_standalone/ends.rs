@@ -28,6 +28,23 @@ fn the_last_words_of_a_node_are_there_before_it_is_gone() {
 }
 
 #[test]
+fn both_halves_told_to_end_at_once_end_well_whichever_is_the_faster() {
+    if !bcd_tests::real("both_halves_told_to_end_at_once_end_well_whichever_is_the_faster") {
+        return;
+    }
+    let place = Place::new("both");
+    let mut daemon = daemons::standalone(&place);
+    wait_for_helper(&daemon);
+    let helper = helper_of(daemon.pid());
+    kill(helper, Signal::SIGTERM).expect("signal");
+    wait_for("the loss of the helper", 10, || daemon.log().contains("helper connection ended"));
+    kill(daemon.pid(), Signal::SIGTERM).expect("signal");
+    assert_eq!(daemon.ended(20).code(), Some(0), "{}", daemon.log());
+    assert!(daemon.log().contains("told to end, as the helper was"), "{}", daemon.log());
+    assert!(!is_helper(helper));
+}
+
+#[test]
 fn a_terminal_or_journal_that_goes_away_ends_neither_half() {
     if !bcd_tests::real("a_terminal_or_journal_that_goes_away_ends_neither_half") {
         return;
@@ -35,10 +52,11 @@ fn a_terminal_or_journal_that_goes_away_ends_neither_half() {
     let place = Place::new("gone");
     let mut command = Command::new(bin("bcd"));
     command.arg("--config").arg(place.config()).args(["node", "--standalone"]).process_group(0);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
-    let mut lines = BufReader::new(child.stderr.take().expect("its log")).lines();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
+    let mut child = Own(child);
+    let mut lines = BufReader::new(child.0.stderr.take().expect("its log")).lines();
     assert!(lines.any(|line| line.is_ok_and(|line| line.contains("helper connected"))), "it ended");
-    let node = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let node = Pid::from_raw(i32::try_from(child.0.id()).expect("a pid"));
     let (helper, relay) = (helper_of(node), relay_of(node));
     drop(lines);
     wait_for("its socket", 30, || std::os::unix::net::UnixStream::connect(place.node_socket()).is_ok());
@@ -56,7 +74,7 @@ fn a_terminal_or_journal_that_goes_away_ends_neither_half() {
     kill(node, Signal::SIGTERM).expect("signal");
     let mut ended = None;
     wait_for("the node's end", 20, || {
-        ended = child.try_wait().expect("wait");
+        ended = child.0.try_wait().expect("wait");
         ended.is_some()
     });
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 mod attacks;
 mod ends;
@@ -22,6 +22,16 @@ fn status(pid: Pid) -> HashMap<String, String> {
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
         .collect()
+}
+
+/// A process of a test's own: killed when dropped, also by a failure.
+struct Own(Child);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Whether the process `pid` was started with `argument` and has not ended.
