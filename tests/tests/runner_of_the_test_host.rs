@@ -35,7 +35,7 @@ if [ "$boots" -le "$TIMES" ]; then
 	silent) exec sleep 60 ;;
 	cut) tell cut; exec sleep 60 ;;
 	gone) exit 0 ;;
-	halves) printf 'ok group::sec' >"$out"; sleep 2; tell 'ond 2'; tell 'end success 0'; exec sleep 60 ;;
+	halves) printf 'ok group::sec' >"$out"; sleep 2; printf 'ond 2\r\nbeat\r' >"$out"; sleep 2; tell ''; tell 'end success 0'; exec sleep 60 ;;
 	esac
 fi
 tell 'ok group::second 2'
@@ -114,4 +114,5 @@ fn a_host_that_goes_without_a_word_fails_the_run() {
 fn a_line_that_comes_in_halves_is_one() {
     let (told, success, _) = run("halves", 1);
     assert!(success && told.ends_with("2 passed, 0 failed, 0 skipped\n"), "{told}");
+    assert!(!told.contains("beat"), "a sign of life is no news: {told}");
 }
