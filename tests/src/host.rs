@@ -23,6 +23,9 @@ pub const HELPER_SOCKET: &str = "/run/bcd/helper.sock";
 /// The host's bridge, made by its administrator, with the host's own address on it.
 pub const BRIDGE: &str = "brtest";
 
+/// Makes the bridge again as it was, if it is gone.
+pub const BRIDGE_BACK: &str = "ip link show brtest >/dev/null 2>&1 || systemctl restart systemd-networkd.service";
+
 /// How long anything that takes a guest's start may take, seconds: emulation on a machine that does other things is slow, and each
 /// start has AppArmor compile a profile.
 pub const PATIENCE: u64 = 240;
@@ -98,7 +101,7 @@ pub fn operator() -> Operator {
 #[must_use]
 pub fn empty() -> Operator {
     let operator = operator();
-    let _ = ok(&format!("ip link show {BRIDGE} >/dev/null 2>&1 || systemctl restart systemd-networkd.service"));
+    let _ = ok(BRIDGE_BACK);
     clear(&operator);
     operator
 }
