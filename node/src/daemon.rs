@@ -71,6 +71,12 @@ pub fn run(configuration: &Path, helper: HelperAt) -> Result<(), Fault> {
     identity::close()?;
     let config = read_config(configuration)?;
     identity::check()?;
+    if matches!(helper, HelperAt::Socket) && identity::on_anothers_terminal()? {
+        tracing::warn!(
+            "started on the terminal of another session, which a process of the node's user could type into at that moment: \
+             use the unit, --standalone, or setsid with input and output elsewhere"
+        );
+    }
     let (pair, helper) = match helper {
         HelperAt::Socket => (None, None),
         HelperAt::Stdin(pid) => (Some(standalone::take_pair()?), Some(pid)),

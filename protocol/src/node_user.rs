@@ -2,8 +2,8 @@
 //! it, and for `bcd doctor`, which tells beforehand.
 //!
 //! Room: `protocol`. Pure: whoever asks brings what the host's user database says. Invariant: a user that passes can be told
-//! apart from everybody else by its uid, nobody is in its group who is not the node's equal, and it has not root's rights by
-//! way of a group.
+//! apart from everybody else by its uid, nobody is in its group who is not the node's equal, and it is neither in root's group nor
+//! in libvirt's. Other groups that a host makes as much as root (docker, disk, sudo) are its administrator's to keep it out of.
 use crate::id::GuestUid;
 
 /// The group that every guest's VMM runs in.

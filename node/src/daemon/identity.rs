@@ -37,9 +37,8 @@ fn judge(status: &str) -> Result<(), Fault> {
     if field("Uid")?.split_whitespace().any(|uid| uid == "0") {
         return Err(Fault::new(
             FaultKind::Denied,
-            "bcd node does not run as root: start it as the configured node_user (the unit does; by hand: \
-             setpriv --reuid bcd --regid bcd --init-groups --inh-caps=-all bcd node), or with --standalone, which starts \
-             its helper and gives up root",
+            "bcd node does not run as root: its unit starts it as the configured node_user; by hand use --standalone, \
+             which starts its helper and gives up root (docs/install.md says how to start the two by themselves)",
         ));
     }
     for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
@@ -52,6 +51,22 @@ fn judge(status: &str) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Whether this process hangs on the terminal of a session that somebody else leads: then a process of this user's that waited
+/// for the start may have typed into it, as whoever sits there.
+pub(super) fn on_anothers_terminal() -> Result<bool, Fault> {
+    let stat = fs::read_to_string("/proc/self/stat")
+        .map_err(|e| Fault::because(FaultKind::Internal, "/proc/self/stat cannot be read", e))?;
+    hangs_on_anothers(&stat).ok_or_else(|| Fault::new(FaultKind::Internal, "/proc/self/stat is not as proc(5) says"))
+}
+
+/// pid (comm) state ppid pgrp session tty_nr …, where the name may hold anything.
+fn hangs_on_anothers(stat: &str) -> Option<bool> {
+    let pid = stat.split(' ').next()?;
+    let mut after_name = stat.rsplit_once(") ")?.1.split(' ').skip(3);
+    let (session, terminal) = (after_name.next()?, after_name.next()?);
+    Some(terminal != "0" && session != pid)
 }
 
 /// Descriptors wanted: one console for each guest, and room for files, callers and downloads beside the most instances
@@ -120,6 +135,21 @@ mod tests {
             let fault = judge(&PLAIN.replace(&from, &format!("{set}:\t0000000000001000"))).expect_err(set);
             assert!(fault.chain().contains(set), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_terminal_is_anothers_when_the_session_is_and_there_is_one() {
+        for (stat, expected) in [
+            ("812 (bcd) S 1 812 700 34816 812 4194560", Some(true)),
+            ("812 (bcd) S 1 812 812 34816 812 4194560", Some(false)),
+            ("812 (bcd) S 1 812 700 0 -1 4194560", Some(false)),
+            ("812 (a) S 1 1 812 0 ) S 1 812 700 34816 812 4194560", Some(true)),
+            ("812 (bcd) S 1", None),
+            ("", None),
+        ] {
+            assert_eq!(hangs_on_anothers(stat), expected, "{stat}");
+        }
+        on_anothers_terminal().expect("this process's own");
     }
 
     #[test]
