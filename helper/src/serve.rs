@@ -243,7 +243,7 @@ async fn let_in(
             newcomers.push(Newcomer { socket, peer, place });
         }
         left = left.saturating_sub(1);
-        // None is taken that is not let in.
+        // It takes none that it does not let in.
         if left > 0 {
             // The next turn meets an error again, if it lasts.
             next = door.accept_waiting().await.and_then(Result::ok);

@@ -130,7 +130,7 @@ fn variables(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_runs_as_root_reads_no_variable_but_those_of_the_helpers_page() {
+fn the_helpers_code_reads_no_variable_but_those_of_its_page() {
     for (text, reads) in [
         ("fn f() { let a = std::env::var_os(\"A\"); env::vars(); }", vec!["A", "?"]),
         ("use std::env as host; fn f() { host::var(\"A\") }", vec!["?"]),

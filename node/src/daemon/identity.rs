@@ -11,8 +11,8 @@ use nix::sys::stat::{Mode, umask};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
-/// Files and sockets that the node makes are nobody else's but where it says so, whatever its starter's mask is; and it is not
-/// looked into from its first moment on.
+/// Files and sockets that the node makes are nobody else's but where it says so, whatever its starter's mask is; and from
+/// here on nobody of its uid looks into it or traces it.
 pub(super) fn close() -> Result<(), Fault> {
     umask(Mode::from_bits_truncate(0o077));
     prctl::set_dumpable(false).map_err(|e| Fault::because(FaultKind::Internal, "tracing cannot be refused", e))

@@ -1,4 +1,4 @@
-//! What needs no root of it. The whole is tried in tests/tests/real_standalone.rs.
+//! What needs no root of it. The whole is tried in tests/tests/real_standalone.
 use super::*;
 
 use super::give_up::{precedes, refuses_root};
@@ -60,7 +60,7 @@ fn a_user_that_the_helper_would_refuse_is_refused_before_it_is_started_and_an_un
 #[test]
 fn one_who_is_not_root_is_told_to_be() {
     if geteuid().is_root() {
-        // As root it would start a helper: then tests/tests/real_standalone.rs asks it of a process of its own.
+        // As root it would start a helper: then tests/tests/real_standalone asks it of a process of its own.
         eprintln!("skipped: these tests run as root");
         return;
     }

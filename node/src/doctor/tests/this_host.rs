@@ -48,7 +48,7 @@ fn what_a_configuration_names_is_looked_at_where_it_says() {
         std::fs::set_permissions(secrets.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
-    // Whoever runs this test owns the files; root is no node user, and nobody owns none of them.
+    // Whoever runs this test owns the files; root is no node user, and nobody (the user) owns none of them.
     let node_user = if user.uid.is_root() { "nobody".to_owned() } else { user.name };
     let text = format!(
         "data_dir = \"{top}/data\"\n[node]\nsecrets = \"{top}/secrets\"\napi = \"{top}/node.sock\"\n[helper]\nnode_user = \
