@@ -1,9 +1,9 @@
 //! What a process has from whoever started it, and must not keep when it becomes somebody else, or starts somebody: open
 //! descriptors, the terminal, the session's keys.
 //!
-//! Room: `confine`. With `unsafe`: three calls of the kernel that no safe wrapper offers. Invariant: each function either does
+//! Room: `confine`. With `unsafe`: calls of the kernel and of the C library that no safe wrapper offers. Invariant: each function either does
 //! what it says or answers with an error; "there is no such thing here" is done.
-#![allow(unsafe_code, reason = "three calls of the kernel; each block says why it is sound")]
+#![allow(unsafe_code, reason = "calls that no safe wrapper offers; each block says why it is sound")]
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -24,33 +24,65 @@ pub fn close_on_exec() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What became of a process's controlling terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Terminal {
+    /// There was none.
+    None,
+    /// This process has it no more; its session does, and what the terminal sends to its foreground (an interrupt key) comes.
+    Left,
+    /// This process led the session, which has no terminal any more: the interrupt key and the terminal's end tell nobody.
+    LeftBySession,
+}
+
 /// Gives up this process's controlling terminal: `/dev/tty` opens it no more, and nothing can be asked of it by that right.
-/// Signals that the terminal sends to its foreground (an interrupt key) still come. Descriptors of the terminal stay what
-/// they are: whoever gives it up has none.
+/// Descriptors of the terminal stay what they are, in whatever process: whoever gives it up has none.
 ///
-/// The leader of a session keeps it: the session is its own, nobody's shell, and its end would be that of the terminal for
-/// every process in it.
+/// The leader of a session takes it from the whole session: called by one, while nobody else in it needs the terminal. What the
+/// kernel sends to the terminal's foreground then, a hangup, is not for this process.
 ///
 /// # Errors
 /// When `/dev/tty` cannot be opened although there is a terminal.
-pub fn leave_terminal() -> io::Result<()> {
-    // SAFETY: take an integer or nothing and answer one.
-    if unsafe { libc::getsid(0) == libc::getpid() } {
-        return Ok(());
-    }
+pub fn leave_terminal() -> io::Result<Terminal> {
     let flags = libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let terminal = match OpenOptions::new().read(true).custom_flags(flags).open("/dev/tty") {
         Ok(terminal) => terminal,
         // No controlling terminal; no such file, which then leads nobody else to it either.
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) || error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) || error.kind() == ErrorKind::NotFound => {
+            return Ok(Terminal::None);
+        }
         Err(error) => return Err(error),
     };
-    // SAFETY: the descriptor is open for as long as `terminal` lives, and the request takes no argument.
-    if unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) } == 0 {
-        Ok(())
+    // SAFETY: take an integer or nothing and answer one.
+    let leads = unsafe { libc::getsid(0) == libc::getpid() };
+    let left = || {
+        // SAFETY: the descriptor is open for as long as `terminal` lives, and the request takes no argument.
+        if unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
+    if leads {
+        deaf_to_hangup(left)?;
+        Ok(Terminal::LeftBySession)
     } else {
-        Err(io::Error::last_os_error())
+        left()?;
+        Ok(Terminal::Left)
     }
+}
+
+/// Does `what` while a hangup of this process is discarded as it comes.
+fn deaf_to_hangup<T>(what: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // SAFETY: no code of ours runs as a handler: the disposition is one of the kernel's, and afterwards what it was before.
+    let before = unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    if before == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    let outcome = what();
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGHUP, before) };
+    outcome
 }
 
 /// Gives this process a session keyring of its own, empty, in the place of the one that it has from its starter. It belongs

@@ -12,20 +12,17 @@ use crate::pair::{self, PairError};
 use crate::pipeline::Helper;
 use crate::serve::{self, Source};
 use crate::sys;
-use crate::trust::{self, Untrusted};
 use bcd_confine::memory;
+use bcd_confine::trust::{self, Untrusted};
 use bcd_policy::Records;
 use bcd_protocol::config::{Config, InvalidConfig};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Largest configuration file, bytes.
-const CONFIG_BYTES: u64 = 1024 * 1024;
 
 /// Threads for blocking calls: all of libvirt's, and a few for the ledger and for files.
 const BLOCKING_THREADS: usize = libvirt::CALLS + 4;
@@ -202,19 +199,10 @@ fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), 
     }
 }
 
-/// Reads the configuration. A relative path is one of the directory that the helper was started in; `..` leaves the part
-/// before it, which is right since no part may be a link.
+/// Reads the configuration.
 fn read_config(path: &Path) -> Result<Config, StartError> {
-    let absolute = std::path::absolute(path)?;
-    let path = absolute.components().fold(PathBuf::new(), |mut path, part| {
-        if part == Component::ParentDir {
-            path.pop();
-        } else {
-            path.push(part);
-        }
-        path
-    });
-    let text = trust::read_file(&path, CONFIG_BYTES).map_err(|untrusted| match untrusted {
+    let path = trust::spelt_out(path)?;
+    let text = trust::read_file(&path, trust::CONFIG_BYTES).map_err(|untrusted| match untrusted {
         Untrusted::Open { cause: Errno::ENOENT, .. } => StartError::NoConfig(path.clone()),
         Untrusted::Open { .. }
         | Untrusted::Owner { .. }

@@ -9,7 +9,7 @@
 //!   records/<id>.json   one record
 //!   records/.<id>.part  a write under way; removed at start
 //! ```
-use crate::trust::{self, Last, Untrusted};
+use bcd_confine::trust::{self, Last, Untrusted};
 use bcd_policy::record::{Contradiction, RECORD_VERSION};
 use bcd_policy::{Record, RecordChange, Records};
 use bcd_protocol::id::InstanceId;

@@ -2,7 +2,7 @@
 //!
 //! Room: `helper`. Nobody can connect before the socket has its owner, group and mode: they are set between `bind` and
 //! `listen`. A foreign object at the path is never removed, a live helper's socket never taken.
-use crate::trust::{self, Last, Untrusted};
+use bcd_confine::trust::{self, Last, Untrusted};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{

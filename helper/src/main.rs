@@ -40,7 +40,6 @@ mod relay;
 mod serve;
 mod session;
 mod sys;
-mod trust;
 mod turn;
 mod watchdog;
 mod xmlpty;

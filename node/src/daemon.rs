@@ -107,16 +107,26 @@ pub fn run(configuration: &Path, helper: HelperAt) -> Result<(), Fault> {
 pub(crate) fn read_config(path: &Path) -> Result<Config, Fault> {
     let text = std::fs::read_to_string(path).map_err(|e| {
         if e.kind() == std::io::ErrorKind::NotFound {
-            let sentence = format!(
-                "there is no configuration {}: put one there (packaging/bcd.toml explains every key), or name another \
-                 with --config or BCD_CONFIG",
-                path.display()
-            );
-            return Fault::new(FaultKind::InvalidSpec, sentence);
+            return no_config(path);
         }
         Fault::because(FaultKind::InvalidSpec, format!("configuration {} cannot be read", path.display()), e)
     })?;
-    Config::parse(&text).map_err(|e| Fault::new(FaultKind::InvalidSpec, format!("{}:{e}", path.display())))
+    parse_config(path, &text)
+}
+
+/// That there is none.
+pub(crate) fn no_config(path: &Path) -> Fault {
+    let sentence = format!(
+        "there is no configuration {}: put one there (packaging/bcd.toml explains every key), or name another with --config or \
+         BCD_CONFIG",
+        path.display()
+    );
+    Fault::new(FaultKind::InvalidSpec, sentence)
+}
+
+/// What `text`, the file `path`, says.
+pub(crate) fn parse_config(path: &Path, text: &str) -> Result<Config, Fault> {
+    Config::parse(text).map_err(|e| Fault::new(FaultKind::InvalidSpec, format!("{}:{e}", path.display())))
 }
 
 async fn serve(config: Config, layout: Layout, pair: Option<OwnedFd>) -> Result<(), Fault> {

@@ -1,7 +1,7 @@
 //! `bcd node --standalone`: started as root, starts the helper, gives up root, and becomes the node.
 //!
 //! Room: `node`. The one part of the crate that runs as root, with one thread, for a few milliseconds: it reads the
-//! configuration and nothing else, and ends by executing its own program anew as a plain `bcd node`, which knows nothing of
+//! configuration, which must be root's alone, and nothing else, and ends by executing its own program anew as a plain `bcd node`, which knows nothing of
 //! root (docs/adr/0011-standalone.md). Invariants: that program runs only where becoming root again was tried and refused; it
 //! has nothing of root's shell, neither its terminal nor what that shell left open; nothing is started before giving up root
 //! has been tried, in a process of its own, and worked.
@@ -15,6 +15,8 @@ use crate::daemon;
 use crate::fault::{Fault, FaultKind};
 use crate::node_user::{self, Found};
 use bcd_confine::inherited;
+use bcd_confine::trust::{self, Untrusted};
+use bcd_protocol::config::Config;
 use bcd_protocol::node_user::make;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -36,8 +38,8 @@ mod tests;
 pub(crate) use give_up::give_up_root;
 pub(crate) use node_side::{end_log, take_pair, wait_for_helper};
 
-/// Does all of it; returns only when a step fails. What is wrong with the configuration beyond its syntax, such as who may
-/// write to it, is the helper's to say, and the node ends with it.
+/// Does all of it; returns only when a step fails. What else is wrong with the host, the records among it, is the helper's to
+/// say, and the node ends with it.
 pub fn launch(configuration: &Path, helper: Option<PathBuf>) -> Fault {
     match prepare(configuration, helper) {
         Ok(mut node) => {
@@ -55,8 +57,7 @@ pub fn launch(configuration: &Path, helper: Option<PathBuf>) -> Fault {
 /// What the launcher would have failed with.
 pub fn rehearse(configuration: &Path) -> Result<(), Fault> {
     must_be_root()?;
-    let user = fit_user(daemon::read_config(configuration)?.helper.node_user.as_str())?;
-    give_up_root(&user)
+    give_up_root(&fit_user_of(&trusted(configuration)?)?)
 }
 
 /// Everything up to the execution of the node, which is the answer. No root is left when it is made.
@@ -65,9 +66,9 @@ fn prepare(configuration: &Path, helper: Option<PathBuf>) -> Result<Command, Fau
     inherited::close_on_exec()
         .map_err(|e| Fault::because(FaultKind::Unsupported, "--standalone needs Linux 5.11: close_range", e))?;
     // The directory changes below, and both read the file again.
-    let configuration = std::path::absolute(configuration)
+    let configuration = trust::spelt_out(configuration)
         .map_err(|e| Fault::because(FaultKind::InvalidSpec, "the configuration's path cannot be told", e))?;
-    let user = fit_user(daemon::read_config(&configuration)?.helper.node_user.as_str())?;
+    let user = fit_user_of(&trusted(&configuration)?)?;
     let program = helper.ok_or_else(|| {
         Fault::new(FaultKind::Unavailable, "bcd-helper does not lie beside bcd: is the package whole?")
     })?;
@@ -88,6 +89,25 @@ fn prepare(configuration: &Path, helper: Option<PathBuf>) -> Result<Command, Fau
     node.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_kept(name)));
     node.envs(surroundings(&user));
     Ok(node)
+}
+
+/// The configuration, by the rule that the helper reads it by: it says whom root becomes.
+fn trusted(configuration: &Path) -> Result<Config, Fault> {
+    let text = trust::read_file(configuration, trust::CONFIG_BYTES).map_err(|untrusted| match untrusted {
+        Untrusted::Open { cause: Errno::ENOENT, .. } => daemon::no_config(configuration),
+        Untrusted::Open { .. }
+        | Untrusted::Owner { .. }
+        | Untrusted::Writable { .. }
+        | Untrusted::Kind { .. }
+        | Untrusted::Read { .. } => {
+            Fault::because(FaultKind::InvalidSpec, "the configuration cannot be trusted", untrusted)
+        }
+    })?;
+    daemon::parse_config(configuration, &text)
+}
+
+fn fit_user_of(config: &Config) -> Result<User, Fault> {
+    fit_user(config.helper.node_user.as_str())
 }
 
 fn must_be_root() -> Result<(), Fault> {

@@ -57,9 +57,9 @@ fn the_edges_between_the_crates_are_the_drawn_ones() {
 
 /// Both daemons link it, one of them as root: it builds on what they would need without it, and on nothing else.
 #[test]
-fn the_sandbox_crate_builds_on_landlock_and_seccomp_alone() {
+fn the_sandbox_crate_builds_on_landlock_seccomp_and_the_kernels_calls_alone() {
     let all = dependencies();
-    let confine = ["landlock", "libc", "seccompiler", "thiserror"].into();
+    let confine = ["landlock", "libc", "nix", "seccompiler", "thiserror"].into();
     assert_eq!(of_kind(&all["bcd-confine"], "normal"), confine);
     assert_eq!(of_kind(&all["bcd-confine"], "build"), BTreeSet::new());
     // The node asks landlock itself in one place: doctor tells what the kernel has.

@@ -91,7 +91,7 @@ fn a_terminal_that_is_left_cannot_be_opened_again_and_still_sends_its_interrupts
         return;
     }
     File::open("/dev/tty").expect("the terminal of the session");
-    leave_terminal().unwrap();
+    assert_eq!(leave_terminal().unwrap(), Terminal::Left);
     let refused = File::open("/dev/tty").expect_err("the terminal is there still");
     assert_eq!(refused.raw_os_error(), Some(libc::ENXIO));
     println!("interrupt me");
@@ -111,15 +111,33 @@ fn a_terminal_that_is_left_cannot_be_opened_again_and_still_sends_its_interrupts
 }
 
 #[test]
-fn the_leader_of_a_session_keeps_its_terminal_and_lives_on() {
-    let name = "the_leader_of_a_session_keeps_its_terminal_and_lives_on";
+fn the_leader_of_a_session_takes_the_terminal_from_it_and_lives_on() {
+    let name = "the_leader_of_a_session_takes_the_terminal_from_it_and_lives_on";
     if let Some(text) = apart(name, &in_terminal("os.execv(sys.argv[1], sys.argv[1:])")) {
-        assert!(said(&text, "kept, and alive"), "{text}");
+        assert!(said(&text, "left by all, and alive"), "{text}");
         return;
     }
-    leave_terminal().unwrap();
-    File::open("/dev/tty").expect("the terminal of the session");
-    println!("kept, and alive");
+    let opened = File::open("/dev/tty").expect("the terminal of the session");
+    let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+    let terminal_of = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(4).unwrap().to_owned()
+    };
+    assert_ne!(terminal_of(other.id()), "0");
+    assert_eq!(leave_terminal().unwrap(), Terminal::LeftBySession);
+    let refused = File::open("/dev/tty").expect_err("the terminal is there still");
+    assert_eq!(refused.raw_os_error(), Some(libc::ENXIO));
+    assert_eq!(terminal_of(std::process::id()), "0");
+    assert_eq!(terminal_of(other.id()), "0", "a process of its session could still be traced for it");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // A hangup means again what it did.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 1, 0, "{ignored}");
+    // Who has the terminal by a descriptor writes to it as before: root's side of a standalone node.
+    drop(opened);
+    println!("left by all, and alive");
 }
 
 #[test]
@@ -130,7 +148,7 @@ fn without_a_terminal_there_is_nothing_to_leave() {
         assert!(said(&text, "nothing was left"), "{text}");
         return;
     }
-    leave_terminal().unwrap();
+    assert_eq!(leave_terminal().unwrap(), Terminal::None);
     println!("nothing was left");
 }
 

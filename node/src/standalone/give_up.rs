@@ -4,7 +4,8 @@
 //! it is done when becoming root again was tried in each way and refused; a step that fails fails all of it.
 use super::failed;
 use crate::fault::{Fault, FaultKind};
-use bcd_confine::{inherited, seccomp};
+use bcd_confine::inherited::{self, Terminal};
+use bcd_confine::seccomp;
 use caps::CapSet;
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -12,7 +13,7 @@ use nix::unistd::{Gid, Uid, User, initgroups, setegid, seteuid, setresgid, setre
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// How much likelier or less likely than others this process is to be ended when memory is short.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
@@ -25,7 +26,13 @@ pub(crate) fn give_up_root(user: &User) -> Result<(), Fault> {
     let system = |what: &'static str| move |e: io::Error| Fault::because(FaultKind::Internal, what, e);
     let name = CString::new(user.name.as_str())
         .map_err(|e| Fault::because(FaultKind::Internal, "the node user's name is unusable", e))?;
-    inherited::leave_terminal().map_err(system("the terminal cannot be left"))?;
+    let terminal = inherited::leave_terminal().map_err(system("the terminal cannot be left"))?;
+    if terminal == Terminal::LeftBySession {
+        info!(
+            pid = std::process::id(),
+            "the session's terminal is given up: its interrupt key ends nothing, SIGTERM does"
+        );
+    }
     give_up_precedence();
     // While the capability to do so is still there.
     for capability in caps::all() {

@@ -240,6 +240,67 @@ fn a_node_that_a_shell_started_has_nothing_of_that_shell_and_ends_with_its_inter
     assert!(last.contains("the helper has ended"), "the last words are not lost: {text}");
 }
 
+/// Starts a program as the leader of a session on a terminal, as a container's first process is, and copies what the terminal
+/// shows to a file. Ends with it.
+const CONTAINER: &str = r#"
+import os, pty, sys
+shown, pid_file = sys.argv[1:3]
+pid, master = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[3], sys.argv[3:])
+with open(pid_file + '.part', 'w') as f: f.write(str(pid))
+os.rename(pid_file + '.part', pid_file)
+with open(shown, 'wb', buffering=0) as out:
+    while True:
+        try: got = os.read(master, 4096)
+        except OSError: break
+        if not got: break
+        out.write(got)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+#[test]
+fn a_node_that_leads_its_session_has_no_terminal_either_and_roots_side_still_writes_there() {
+    let test = "a_node_that_leads_its_session_has_no_terminal_either_and_roots_side_still_writes_there";
+    if !bcd_tests::real(test) {
+        return;
+    }
+    let place = Place::new("leader");
+    let path = |name: &str| place.root().join(name);
+    let mut container = Command::new("python3");
+    container.args(["-c", CONTAINER]).args([path("shown"), path("pid")]);
+    container.arg(bin("bcd")).arg("--config").arg(place.config()).args(["node", "--standalone"]);
+    let mut container = match container.stdin(Stdio::null()).process_group(0).spawn() {
+        Ok(container) => Own(container),
+        Err(error) => {
+            eprintln!("{test} skipped: no python3 to be a container ({error})");
+            return;
+        }
+    };
+    let shown = || fs::read_to_string(path("shown")).unwrap_or_default();
+    wait_for("the node on a terminal", 60, || shown().contains("helper connected"));
+    let node = Pid::from_raw(fs::read_to_string(path("pid")).expect("a pid").parse().expect("a number"));
+    let (helper, relay) = (helper_of(node), relay_of(node));
+    for (whose, pid) in [("node", node), ("helper", helper), ("relay", relay)] {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
+        assert_eq!(fields[3], node.to_string(), "{whose}: of the session that the node leads");
+        assert_eq!(fields[4], "0", "{whose} has a controlling terminal");
+    }
+    assert!(shown().contains("its interrupt key ends nothing, SIGTERM does"), "{}", shown());
+    kill(node, Signal::SIGTERM).expect("signal");
+    let mut ended = None;
+    wait_for("the end of the container", 60, || {
+        ended = container.0.try_wait().expect("wait");
+        ended.is_some()
+    });
+    assert_eq!(ended.and_then(|status| status.code()), Some(0), "{}", shown());
+    assert!(!is_helper(helper) && !is_relay(relay));
+    // Both of root's side have the terminal by their descriptor alone, to their last words.
+    let text = shown();
+    assert!(text.contains("the node is gone") && text.contains("the helper has ended"), "{text}");
+}
+
 #[test]
 fn a_leftover_of_the_nodes_user_can_neither_trace_nor_signal_roots_side() {
     if !bcd_tests::real("a_leftover_of_the_nodes_user_can_neither_trace_nor_signal_roots_side") {

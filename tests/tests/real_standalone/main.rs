@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -362,15 +363,27 @@ fn what_a_standalone_node_cannot_start_with_is_told_and_nothing_is_left_running(
     assert!(said.contains("root cannot be given up here") && said.contains("bounding set"), "{said}");
     assert!(!said.contains("helper started"), "{said}");
 
-    // A configuration that the helper does not trust.
-    place.give(&place.config());
-    let mut daemon = daemons::spawn_standalone(&place, &[]);
-    assert_eq!(daemon.ended(60).code(), Some(1), "{}", daemon.log());
-    let log = daemon.log();
-    assert!(log.contains("it must be root's"), "{log}");
-    assert!(log.contains("a standalone node ends with its helper"), "{log}");
-    drop(daemon);
-    nix::unistd::chown(&place.config(), Some(0.into()), Some(0.into())).expect("chown");
+    // A configuration that is not root's alone: nobody is become by it, and the helper is not even started. Nor by way of a
+    // directory in which another may put it.
+    let spoilt = |what: &Path, said: &str| {
+        let mut daemon = daemons::spawn_standalone(&place, &[]);
+        assert_eq!(daemon.ended(60).code(), Some(1), "{}", daemon.log());
+        let log = daemon.log();
+        assert!(log.contains("the configuration cannot be trusted") && log.contains(said), "{log}");
+        assert!(log.contains(&what.display().to_string()) && !log.contains("helper started"), "{log}");
+    };
+    let config = place.config();
+    place.give(&config);
+    spoilt(&config, "it must be root's");
+    nix::unistd::chown(&config, Some(0.into()), Some(0.into())).expect("chown");
+    let way = config.parent().expect("a directory");
+    let bits = |path: &Path| fs::metadata(path).expect("its mode").permissions();
+    let as_was = bits(way);
+    for mode in [0o777, 0o1777] {
+        fs::set_permissions(way, PermissionsExt::from_mode(mode)).expect("chmod");
+        spoilt(way, "no one but root may write to it");
+    }
+    fs::set_permissions(way, as_was).expect("chmod");
 
     // The records are another helper's.
     let services = daemons::helper(&place);

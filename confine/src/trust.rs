@@ -1,6 +1,7 @@
 //! Whether a path is root's alone: no one else may replace the file or any directory on the way to it.
 //!
-//! Room: `helper`. The walk goes from `/` by descriptor, one part at a time, and follows no link: what was checked is
+//! Room: `confine`. What root reads before it acts is checked so: the helper's configuration and records, and the configuration
+//! by which a launcher becomes the node. The walk goes from `/` by descriptor, one part at a time, and follows no link: what was checked is
 //! what is opened. A group that may write counts as someone else, and a sticky directory such as `/tmp` is no exception.
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -11,9 +12,15 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+#[cfg(test)]
+mod tests;
+
+/// Largest configuration file, bytes.
+pub const CONFIG_BYTES: u64 = 1024 * 1024;
+
 /// Why a path is not trusted, or cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Untrusted {
+pub enum Untrusted {
     /// A part of it cannot be opened.
     #[error("cannot open {path}: {cause}", path = path.display())]
     Open {
@@ -68,7 +75,7 @@ fn mend(mode: u32) -> &'static str {
 
 /// How strict the last directory of a walk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Last {
+pub enum Last {
     /// Root's, writable by root alone.
     Closed,
     /// As `Closed`, and made with mode 0700 when it is missing.
@@ -90,7 +97,7 @@ fn check(path: &Path, stat: &FileStat) -> Result<(), Untrusted> {
 ///
 /// # Errors
 /// [`Untrusted`] with the part that is not root's alone.
-pub(crate) fn open_directory(path: &Path, last: Last) -> Result<OwnedFd, Untrusted> {
+pub fn open_directory(path: &Path, last: Last) -> Result<OwnedFd, Untrusted> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
     let mut walked = PathBuf::from("/");
     let open_error = |path: &Path, cause| Untrusted::Open { path: path.to_owned(), cause };
@@ -119,11 +126,28 @@ pub(crate) fn open_directory(path: &Path, last: Last) -> Result<OwnedFd, Untrust
     Ok(directory)
 }
 
+/// A path as the walk takes it. A relative one is of the directory that the process was started in; `..` leaves the part before
+/// it, which is right since no part may be a link.
+///
+/// # Errors
+/// When it is empty, or the working directory cannot be told.
+pub fn spelt_out(path: &Path) -> std::io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    Ok(absolute.components().fold(PathBuf::new(), |mut path, part| {
+        if part == Component::ParentDir {
+            path.pop();
+        } else {
+            path.push(part);
+        }
+        path
+    }))
+}
+
 /// Reads a regular file of at most `most` bytes after checking it and every directory on the way.
 ///
 /// # Errors
 /// [`Untrusted`] with the part that is not root's alone, or why it cannot be read.
-pub(crate) fn read_file(path: &Path, most: u64) -> Result<String, Untrusted> {
+pub fn read_file(path: &Path, most: u64) -> Result<String, Untrusted> {
     let kind = |what| Untrusted::Kind { path: path.to_owned(), what };
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(kind("it names no file"));
@@ -136,7 +160,7 @@ pub(crate) fn read_file(path: &Path, most: u64) -> Result<String, Untrusted> {
 ///
 /// # Errors
 /// As [`read_file`].
-pub(crate) fn read_within(directory: &OwnedFd, name: &OsStr, path: &Path, most: u64) -> Result<String, Untrusted> {
+pub fn read_within(directory: &OwnedFd, name: &OsStr, path: &Path, most: u64) -> Result<String, Untrusted> {
     let kind = |what| Untrusted::Kind { path: path.to_owned(), what };
     // O_NONBLOCK: a FIFO in the file's place must not hold the open.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
