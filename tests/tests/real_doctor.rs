@@ -89,7 +89,7 @@ fn what_doctor_fails_the_daemons_refuse_and_its_remedy_satisfies_both() {
         return;
     }
     type Break = fn(&Place);
-    let breaks: [(&str, Refuses, Break); 15] = [
+    let breaks: [(&str, Refuses, Break); 17] = [
         ("configuration", Refuses::Helper, |p| own(&p.config(), 0, 0, 0o664)),
         ("configuration", Refuses::Helper, |p| own(&p.config(), p.node_uid().as_raw(), 0, 0o644)),
         ("configuration", Refuses::Helper, |p| own(p.root(), 0, 0, 0o775)),
@@ -102,6 +102,9 @@ fn what_doctor_fails_the_daemons_refuse_and_its_remedy_satisfies_both() {
         ("sockets", Refuses::Node, |p| own(&p.root().join("run"), 0, 0, 0o750)),
         ("sockets", Refuses::Node, |p| own(&below(p), 0, 0, 0o1777)),
         ("sockets", Refuses::Node, |p| own(&below(p), 0, 0, 0o755)),
+        // The node's group are its operators: one of them would stand for the node before the others.
+        ("sockets", Refuses::Node, |p| own(&below(p), p.node_uid().as_raw(), p.node_gid().as_raw(), 0o770)),
+        ("sockets", Refuses::Node, |p| own(&below(p), 0, p.node_gid().as_raw(), 0o1770)),
         ("sockets", Refuses::Node, |p| fs::remove_dir(below(p)).expect("remove")),
         ("state-dir", Refuses::Helper, |p| own(&p.state(), 0, 0, 0o770)),
         ("state-dir", Refuses::Helper, |p| own(&p.state(), p.node_uid().as_raw(), 0, 0o700)),

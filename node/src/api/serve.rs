@@ -120,7 +120,7 @@ impl Listener {
     /// Binds the API's socket at `path` with mode 0660 and this process's group. Call within a tokio runtime.
     ///
     /// # Errors
-    /// `Unavailable` when the directory is missing, is a link or may be written by everyone, when something that is no
+    /// `Unavailable` when the directory is missing, is a link or may be written by others, when something that is no
     /// socket of this user lies at `path`, or when another node serves there. A socket that nobody listens on any more
     /// is replaced.
     pub fn bind(path: &Path) -> Result<Self, Fault> {
@@ -229,8 +229,9 @@ fn check_directory(dir: &Path) -> Result<(), String> {
     if meta.uid() != 0 && meta.uid() != own {
         return Err(format!("directory {} belongs to uid {}: give it to root or uid {own}", dir.display(), meta.uid()));
     }
-    if meta.mode() & 0o002 != 0 {
-        return Err(format!("directory {} may be written by everyone: chmod o-w it", dir.display()));
+    let mode = meta.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(format!("directory {} has mode {mode:04o}: others may write there: chmod go-w it", dir.display()));
     }
     Ok(())
 }

@@ -105,8 +105,8 @@ impl Configured {
 pub enum Configuration {
     /// There is none.
     Missing(PathBuf),
-    /// It cannot be read.
-    Unreadable(PathBuf, Unread),
+    /// It cannot be read; the way to it from `/`, itself last.
+    Unreadable(Vec<Part>, Unread),
     /// It is wrong: file, place, key and what to write instead.
     Wrong(String),
     /// Somebody else than root may change it, so nothing of it is believed; the way to it from `/`, itself last.

@@ -54,7 +54,7 @@ fn read_configuration(path: &Path) -> (Configuration, Option<(String, Config)>) 
     let text = match text {
         Ok(text) => text,
         Err(unread) if unread.is_missing() => return (Configuration::Missing(path.to_owned()), None),
-        Err(unread) => return (Configuration::Unreadable(path.to_owned(), unread), None),
+        Err(unread) => return (Configuration::Unreadable(way, unread), None),
     };
     match Config::parse(&text) {
         Ok(config) => (Configuration::Fine(way), Some((text, config))),

@@ -5,7 +5,9 @@
 //! what it asks for is what the daemons themselves ask for.
 use super::facts::{Configuration, Facts, Unread};
 use super::{Finding, Level};
-use remedy::{command, noted, text};
+use nix::errno::Errno;
+use remedy::{at, command, text};
+use std::path::Path;
 
 mod access;
 mod daemons;
@@ -24,7 +26,8 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     findings.extend(host::kvm(&facts.host, configured));
     findings.push(host::iommu(&facts.host));
     findings.extend(configured.and_then(|c| host::runtimes(&facts.host, c)));
-    findings.extend(configured.into_iter().flat_map(daemons::libvirt));
+    let systemd = facts.host.systemd.is_some();
+    findings.extend(configured.into_iter().flat_map(|c| daemons::libvirt(c, systemd)));
     findings.extend(configured.map(daemons::qemu_directory));
     findings.extend(host::cloud_hypervisor(&facts.host));
     findings.push(host::seed_tool(&facts.host));
@@ -34,8 +37,8 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     if let Some(configured) = configured {
         findings.extend(places::sockets(configured));
         findings.extend(places::state_dir(configured));
-        findings.extend(daemons::helper(configured));
-        findings.extend(daemons::node(configured));
+        findings.extend(daemons::helper(configured, systemd));
+        findings.extend(daemons::node(configured, systemd));
         findings.extend(network::bridges(configured));
         findings.extend(firewall::firewall(configured));
         findings.extend(places::data_dir(configured));
@@ -75,23 +78,31 @@ fn configuration(facts: &Facts) -> Vec<Finding> {
     match &facts.configuration {
         Configuration::Missing(path) => vec![fail(
             check,
-            format!("there is no {}: neither daemon starts, and {UNJUDGED}", path.display()),
-            noted(
-                "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss bcd",
-                "from the sources: install -D -m 0644 packaging/bcd.toml to that place; or name yours with --config",
+            format!(
+                "there is no {}: neither daemon starts, and {UNJUDGED}; the package has one, packaging/bcd.toml of the sources \
+                 is the same, and --config names another",
+                path.display()
             ),
+            "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss bcd",
         )],
-        Configuration::Unreadable(path, why) => {
+        Configuration::Unreadable(way, why) => {
+            let path = way.last().map(|part| part.path.as_path()).unwrap_or(Path::new("/"));
             let remedy = match why {
-                Unread::Errno(_) => noted(
-                    &command(&["chmod", "0644", &text(path)]),
-                    "and 0755 for the directories above it: it holds no secret",
-                ),
+                Unread::Errno(errno) if *errno == Errno::EACCES as i32 => {
+                    at(way, command(&["chmod", "0644", &text(path)]))
+                }
+                Unread::Errno(_) => {
+                    "mend the file system that it lies on, or put the configuration elsewhere".to_owned()
+                }
                 Unread::NoFile | Unread::TooLarge | Unread::NoText => {
                     "put the configuration there, a file of text".to_owned()
                 }
             };
-            vec![fail(check, format!("{} cannot be read: {why}; {UNJUDGED}", path.display()), remedy)]
+            let found = format!(
+                "{} cannot be read: {why}; {UNJUDGED}. It holds no secret: 0644 is its mode, 0755 that of the directories above",
+                path.display()
+            );
+            vec![fail(check, found, remedy)]
         }
         Configuration::Wrong(why) => {
             vec![fail(check, format!("{why}; {UNJUDGED}"), "correct that key; neither daemon starts before")]

@@ -84,8 +84,11 @@ async fn a_directory_that_others_may_write_or_that_is_a_link_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let open = dir.path().join("open");
     fs::create_dir(&open).unwrap();
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
-    assert!(refused(&open.join("node.sock")).contains("written by everyone"));
+    for mode in [0o1777, 0o702, 0o720, 0o1770] {
+        fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+        let told = format!("has mode {mode:04o}: others may write there: chmod go-w it");
+        assert!(refused(&open.join("node.sock")).contains(&told), "{mode:o}");
+    }
     let real = dir.path().join("real");
     fs::create_dir(&real).unwrap();
     let link = dir.path().join("link");

@@ -1,7 +1,8 @@
 //! Words of others: of the node, the helper, libvirt, a tool, a document.
 //!
-//! Room: `node`. Invariant: whoever chose them, they are one line, have a bound, move no cursor and stand in quotes, also
-//! when they come from the process that asks as the node's user. So none of them can pass for a finding or a remedy.
+//! Room: `node`. Invariant: whoever chose them, they are one line, have a bound, move no cursor, have no more than one blank in
+//! a row and no arrow, and stand in quotes, also when they come from the process that asks as the node's user. So none of them
+//! can pass for a finding or a remedy, also where a terminal goes on with a long line in its next row.
 use crate::cli::text::printable;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,8 +28,9 @@ impl Words {
 impl From<&str> for Words {
     fn from(text: &str) -> Self {
         // Cut before it is spelt out too, so that nobody makes a long line out of a short one.
-        let most: String = text.trim().chars().take(WORDS_MOST + 1).collect();
-        let clean = printable(&most).replace('"', "'");
+        let ends = |c: char| c.is_whitespace() || shows_nothing(c);
+        let most: String = one_blank(text.trim_matches(ends)).take(WORDS_MOST + 1).collect();
+        let clean = printable(&most).replace('"', "'").replace("->", "- >");
         let mut words: String = clean.chars().take(WORDS_MOST).collect();
         if clean.chars().nth(WORDS_MOST).is_some() {
             words.push('…');
@@ -36,6 +38,46 @@ impl From<&str> for Words {
         // Quotes of another kind look like an end too.
         Self(words.replace(['“', '”', '„', '″'], "'"))
     }
+}
+
+/// `text` with one space for each run of characters that show nothing, and none at its start.
+fn one_blank(text: &str) -> impl Iterator<Item = char> {
+    let mut after_blank = true;
+    text.chars().filter_map(move |c| {
+        let blank = shows_nothing(c);
+        let again = blank && after_blank;
+        after_blank = blank;
+        (!again).then_some(if blank { ' ' } else { c })
+    })
+}
+
+/// White space of any width, and what is not white space for Unicode and shows nothing either: fillers and characters of no
+/// width (`Default_Ignorable_Code_Point`), and Braille's blank. Control characters are left for what spells them out, as are those that
+/// change a direction.
+fn shows_nothing(c: char) -> bool {
+    (c.is_whitespace() && !c.is_control())
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{17b4}'
+                | '\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200d}'
+                | '\u{2060}'..='\u{2065}'
+                | '\u{206a}'..='\u{206f}'
+                | '\u{2800}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fff8}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 impl From<String> for Words {

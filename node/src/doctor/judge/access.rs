@@ -3,7 +3,7 @@
 //! Room: `node`. Pure. What that process says in words of its own is quoted; paths are the configuration's.
 use super::super::Finding;
 use super::super::facts::{Configured, Document, Entry, Kind, Need, Part, Place, Seen, Unasked, Unread};
-use super::remedy::{command, noted, text};
+use super::remedy::{command, text};
 use super::{fail, ok, warn};
 use std::path::Path;
 
@@ -34,9 +34,10 @@ pub(super) fn barred(configured: &Configured) -> Vec<Finding> {
         };
         let path = text(path);
         let look = command(&["namei", "-l", &path]);
-        let note = format!("shows which part of the path is closed to {user}: open it, a directory with chmod o+x");
+        let remedy =
+            format!("see which part of the path is closed to {user} and open that, a directory with chmod o+x: {look}");
         let found = format!("{user} cannot {what}: {path}: {}", Unread::Errno(*errno));
-        (!judged).then(|| fail("access", found, noted(&look, &note)))
+        (!judged).then(|| fail("access", found, remedy))
     });
     told.collect()
 }

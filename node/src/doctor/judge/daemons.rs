@@ -3,25 +3,36 @@
 //! Room: `node`. Pure.
 use super::super::Finding;
 use super::super::facts::{Configured, Helper, Node, Probe, Search, Words};
-use super::remedy::noted;
+use super::remedy::{command, text};
 use super::{fail, ok, warn};
 
 /// The oldest libvirt that bcd is made and tested with (Debian 12's), as libvirt counts.
 const LIBVIRT_LEAST: u32 = 9_000_000;
 
-pub(super) fn libvirt(configured: &Configured) -> Vec<Finding> {
+/// The remedy where systemd runs and another where it does not.
+fn by<'a>(systemd: bool, service: &'a str, by_hand: &'a str) -> &'a str {
+    if systemd { service } else { by_hand }
+}
+
+pub(super) fn libvirt(configured: &Configured, systemd: bool) -> Vec<Finding> {
     let uri = configured.config.libvirt.uri.as_str();
     let Ok(probe) = &configured.probe else { return Vec::new() };
     let libvirt = match &probe.libvirt {
         Ok(libvirt) => libvirt,
         Err(why) => {
             let says = |words| why.as_str().contains(words);
-            let remedy = if configured.probed_as_node && (says("authentication") || says("ermission denied")) {
-                noted("apt-get install polkitd", "and start dbus: libvirt's read-only socket then answers every user")
+            let found = format!("no answer on {uri}: {why}");
+            return vec![if configured.probed_as_node && (says("authentication") || says("ermission denied")) {
+                let found = format!("{found}; where polkitd and dbus run, its read-only socket answers every user");
+                fail("libvirt", found, "apt-get install polkitd")
             } else {
-                "apt-get install libvirt-daemon-system && systemctl start libvirtd".to_owned()
-            };
-            return vec![fail("libvirt", format!("no answer on {uri}: {why}"), remedy)];
+                let remedy = by(
+                    systemd,
+                    "apt-get install libvirt-daemon-system && systemctl start libvirtd",
+                    "apt-get install libvirt-daemon-system && libvirtd -d",
+                );
+                fail("libvirt", found, remedy)
+            }];
         }
     };
     let shown = version(libvirt.version);
@@ -29,7 +40,11 @@ pub(super) fn libvirt(configured: &Configured) -> Vec<Finding> {
         None => fail(
             "libvirt",
             format!("libvirt {shown} answers on {uri} and knows no QEMU"),
-            "apt-get install qemu-system-x86 && systemctl restart libvirtd",
+            by(
+                systemd,
+                "apt-get install qemu-system-x86 && systemctl restart libvirtd",
+                "get QEMU with apt-get install qemu-system-x86, then start libvirtd anew",
+            ),
         ),
         Some(_) if libvirt.version < LIBVIRT_LEAST => warn(
             "libvirt",
@@ -42,7 +57,7 @@ pub(super) fn libvirt(configured: &Configured) -> Vec<Finding> {
         findings.push(fail(
             "virtlogd",
             "virtlogd's socket is not there: libvirt refuses every start without it",
-            noted("systemctl start virtlogd.socket", "without systemd: virtlogd -d"),
+            by(systemd, "systemctl start virtlogd.socket", "virtlogd -d"),
         ));
     }
     findings
@@ -69,7 +84,7 @@ pub(super) fn qemu_directory(configured: &Configured) -> Finding {
     }
 }
 
-pub(super) fn helper(configured: &Configured) -> Option<Finding> {
+pub(super) fn helper(configured: &Configured, systemd: bool) -> Option<Finding> {
     let Ok(probe) = &configured.probe else { return None };
     let socket = &configured.config.helper.socket;
     let own = env!("CARGO_PKG_VERSION");
@@ -80,8 +95,8 @@ pub(super) fn helper(configured: &Configured) -> Option<Finding> {
         }
         Helper::Welcome(version) => warn(
             "helper",
-            format!("bcd-helper is version {version}, this bcd {own}"),
-            noted("systemctl restart bcd-helper", "guests go on meanwhile"),
+            format!("bcd-helper is version {version}, this bcd {own}; guests go on while it is started anew"),
+            by(systemd, "systemctl restart bcd-helper", "end bcd-helper and start it as it was started"),
         ),
         Helper::Listens => {
             ok("helper", format!("it listens on {socket}; it answers user {user} alone, so its version was not asked"))
@@ -89,19 +104,23 @@ pub(super) fn helper(configured: &Configured) -> Option<Finding> {
         Helper::Forbidden if configured.probed_as_node => fail(
             "helper",
             format!("{user} may not connect to {socket}: it is not in the socket's group"),
-            noted("systemctl restart bcd-helper.socket", "without systemd: restart bcd-helper, which makes it anew"),
+            by(
+                systemd,
+                "systemctl restart bcd-helper.socket",
+                "end bcd-helper and start it as it was started: it makes its socket anew",
+            ),
         ),
         Helper::Forbidden => warn(
             "helper",
             format!("this user may not connect to {socket}"),
             format!("run bcd doctor as root or as {user}"),
         ),
-        Helper::Unreachable(why) => unreachable(probe, why),
+        Helper::Unreachable(why) => unreachable(configured, probe, why, systemd),
     })
 }
 
 /// A standalone node's helper has no socket, but that node says that it answers.
-fn unreachable(probe: &Probe, why: &Words) -> Finding {
+fn unreachable(configured: &Configured, probe: &Probe, why: &Words, systemd: bool) -> Finding {
     match &probe.node {
         Node::Answers { helper: Some(version), .. } => ok(
             "helper",
@@ -109,16 +128,17 @@ fn unreachable(probe: &Probe, why: &Words) -> Finding {
         ),
         Node::Answers { helper: None, .. } | Node::Forbidden | Node::Unreachable(_) => fail(
             "helper",
-            format!("it does not answer: {why}"),
-            noted(
+            format!("it does not answer: {why}; its log says why it ended"),
+            by(
+                systemd,
                 "systemctl start bcd-helper",
-                "without systemd: bcd-helper --config FILE, as root; its log says why it ended",
+                &format!("start it as root: {}", command(&["bcd-helper", "--config", &text(&configured.file)])),
             ),
         ),
     }
 }
 
-pub(super) fn node(configured: &Configured) -> Option<Finding> {
+pub(super) fn node(configured: &Configured, systemd: bool) -> Option<Finding> {
     let Ok(probe) = &configured.probe else { return None };
     let socket = &configured.config.node.api;
     let own = env!("CARGO_PKG_VERSION");
@@ -126,8 +146,8 @@ pub(super) fn node(configured: &Configured) -> Option<Finding> {
     Some(match &probe.node {
         Node::Answers { version, .. } if version.as_str() != own => warn(
             "node",
-            format!("bcd node is version {version}, this bcd {own}"),
-            noted("systemctl restart bcd-node", "guests go on meanwhile"),
+            format!("bcd node is version {version}, this bcd {own}; guests go on while it is started anew"),
+            by(systemd, "systemctl restart bcd-node", "end it and start it as it was started"),
         ),
         Node::Answers { unread, .. } if !unread.is_empty() => {
             let unread: Vec<String> = unread.iter().map(ToString::to_string).collect();
@@ -145,11 +165,24 @@ pub(super) fn node(configured: &Configured) -> Option<Finding> {
         ),
         Node::Unreachable(why) => fail(
             "node",
-            format!("it does not answer: {why}"),
-            noted(
-                "systemctl start bcd-node",
-                &format!("without systemd: bcd node as {user}; its log says why it ended"),
-            ),
+            format!("it does not answer: {why}; its log says why it ended"),
+            by(systemd, "systemctl start bcd-node", &started_by_hand(configured)),
         ),
     })
+}
+
+/// A process that a shell of root's starts as another user is that user's from its first instruction on, and on root's terminal
+/// until it has left that: whoever has the uid could take it over and type for root. So it starts in a session of its own.
+fn started_by_hand(configured: &Configured) -> String {
+    let user = configured.config.helper.node_user.as_str();
+    let group = configured.node_ids().map_or_else(|| user.to_owned(), |(_, gid)| gid.to_string());
+    let file = text(&configured.file);
+    let both = command(&["setsid", "bcd", "--config", &file, "node", "--standalone"]);
+    let identity = ["setsid", "setpriv", "--reuid", user, "--regid", &group, "--init-groups"];
+    let without = ["--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs"];
+    let alone = command(&[&identity[..], &without[..], &["bcd", "--config", &file, "node"][..]].concat());
+    format!(
+        "as root, start it and its helper with {both} </dev/null >>/var/log/bcd.log 2>&1 & or it alone, never on your terminal, \
+         with {alone} </dev/null >>/var/log/bcd-node.log 2>&1 &"
+    )
 }

@@ -9,7 +9,7 @@ use super::super::Finding;
 use super::super::facts::{
     Chain, Configured, Family, Firewall, Handed, Hook, Interface, Match, Names, Rule, Tool, Verdict,
 };
-use super::remedy::{command, noted};
+use super::remedy::command;
 use super::{could, ok, warn};
 
 /// Deepest jump that is followed: the kernel allows 16.
@@ -53,7 +53,8 @@ pub(super) fn firewall(configured: &Configured) -> Vec<Finding> {
         for fate in [Fate::All, Fate::Rest] {
             let shut: Vec<&str> = with(fate).collect();
             if !shut.is_empty() {
-                findings.push(warn(check, told(chain, fate, &shut), mend(chain, chains, firewall, &shut)));
+                let (remedy, lasts) = mend(chain, chains, firewall, &shut);
+                findings.push(warn(check, format!("{}{lasts}", told(chain, fate, &shut)), remedy));
             }
         }
         if with(Fate::Part).next().is_some() {
@@ -268,17 +269,19 @@ fn told(chain: &Chain, fate: Fate, bridges: &[&str]) -> String {
     format!("{by} {}, which {drops}", shown(chain))
 }
 
-fn mend(chain: &Chain, chains: &[Chain], firewall: &Firewall, bridges: &[&str]) -> String {
+/// What opens it, and how long that lasts.
+fn mend(chain: &Chain, chains: &[Chain], firewall: &Firewall, bridges: &[&str]) -> (String, &'static str) {
     let docker = |tool: &str| {
         chains.iter().any(|other| other.tool == chain.tool && other.name == "DOCKER-USER").then(|| {
             let accept = command(&[tool, "-I", "DOCKER-USER", "-m", "physdev", "--physdev-is-bridged", "-j", "ACCEPT"]);
-            noted(&accept, "again after each start of Docker")
+            (accept, "; what opens it has to be done again after each start of Docker")
         })
     };
     match (chain.family, chain.tool) {
         // A name that is none nft would take as a word is not pasted.
         (Family::Bridge, _) if ![&chain.table, &chain.name].into_iter().all(|name| is_word(name)) => {
-            format!("see that its rules accept meta ibrname {}: nft list ruleset shows them", bridges.join(", "))
+            let rules = bridges.join(", ");
+            (format!("see that its rules accept meta ibrname {rules}: nft list ruleset shows them"), "")
         }
         (Family::Bridge, _) => {
             let accept = |bridge: &&str| {
@@ -295,7 +298,7 @@ fn mend(chain: &Chain, chains: &[Chain], firewall: &Firewall, bridges: &[&str]) 
                     "accept",
                 ])
             };
-            bridges.iter().map(accept).collect::<Vec<_>>().join("; ")
+            (bridges.iter().map(accept).collect::<Vec<_>>().join("; "), "")
         }
         (Family::Ip | Family::Ip6 | Family::Inet, Tool::Iptables(tool)) => {
             docker(tool).unwrap_or_else(|| off(firewall, bridges))
@@ -310,7 +313,7 @@ fn is_word(name: &str) -> bool {
 }
 
 /// Switches off what hands packets over: the host's setting, and those of the bridges that have their own.
-fn off(firewall: &Firewall, bridges: &[&str]) -> String {
+fn off(firewall: &Firewall, bridges: &[&str]) -> (String, &'static str) {
     let all = [&firewall.ipv4, &firewall.ipv6].contains(&&Handed::All);
     let host =
         all.then(|| "sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0".to_owned());
@@ -321,5 +324,5 @@ fn off(firewall: &Firewall, bridges: &[&str]) -> String {
             command(&[&["ip", "link", "set", bridge, "type", "bridge"][..], &own[..]].concat())
         });
     let commands: Vec<String> = host.into_iter().chain(each).collect();
-    noted(&commands.join("; "), "and the same where the host keeps its settings, such as /etc/sysctl.d")
+    (commands.join("; "), "; what opens it has to stand in the host's settings too, such as /etc/sysctl.d")
 }

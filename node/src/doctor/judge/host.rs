@@ -4,7 +4,6 @@
 use super::super::Finding;
 use super::super::facts::{Cgroups, Configured, Host, Landlock};
 use super::super::gather::host::FIRMWARE;
-use super::remedy::noted;
 use super::{could, fail, ok, warn};
 use crate::cli::text::bytes;
 use bcd_confine::landlock::{WHOLE_ABI, WHOLE_KERNEL};
@@ -32,8 +31,8 @@ pub(super) fn kvm(host: &Host, configured: Option<&Configured>) -> Vec<Finding> 
         Ok(None) => {
             return vec![fail(
                 "kvm-group",
-                "there is no group kvm, which every VMM runs in",
-                noted("apt-get install qemu-system-x86", "or groupadd --system kvm"),
+                "there is no group kvm, which every VMM runs in; groupadd --system kvm makes it, and QEMU's package does",
+                "apt-get install qemu-system-x86",
             )];
         }
         Err(why) => {
@@ -82,8 +81,12 @@ pub(super) fn kvm(host: &Host, configured: Option<&Configured>) -> Vec<Finding> 
     {
         findings.push(fail(
             "kvm-device",
-            format!("/dev/kvm has mode {:04o} and gid {}: VMMs, in group kvm, cannot open it", device.mode, device.gid),
-            noted("chgrp kvm /dev/kvm && chmod 660 /dev/kvm", "udev's rules of qemu-system-x86 do that at boot"),
+            format!(
+                "/dev/kvm has mode {:04o} and gid {}: VMMs, in group kvm, cannot open it; at boot udev's rules of \
+                 qemu-system-x86 see to that",
+                device.mode, device.gid
+            ),
+            "chgrp kvm /dev/kvm && chmod 660 /dev/kvm",
         ));
     }
     findings
@@ -167,7 +170,7 @@ pub(super) fn seed_tool(host: &Host) -> Finding {
         None => fail(
             "seed-tool",
             "neither genisoimage nor xorriso is installed: no instance gets its seed",
-            noted("apt-get install genisoimage", "or xorriso"),
+            "apt-get install genisoimage",
         ),
     }
 }
@@ -264,8 +267,11 @@ pub(super) fn clock(host: &Host) -> Finding {
         None => ok("clock", format!("it is {now}; whether something keeps the clock right cannot be seen")),
         Some(false) => warn(
             "clock",
-            format!("it is {now}, and nothing keeps the clock right: it drifts until certificates do not hold"),
-            noted("apt-get install systemd-timesyncd", "or chrony; and see timedatectl"),
+            format!(
+                "it is {now}, and nothing keeps the clock right, as systemd-timesyncd or chrony would: it drifts until \
+                 certificates do not hold"
+            ),
+            "apt-get install systemd-timesyncd",
         ),
     }
 }

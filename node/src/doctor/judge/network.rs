@@ -3,7 +3,7 @@
 //! Room: `node`. Pure.
 use super::super::Finding;
 use super::super::facts::{Configured, Interface};
-use super::remedy::noted;
+use super::remedy::command;
 use super::{fail, ok, warn};
 
 pub(super) fn bridges(configured: &Configured) -> Vec<Finding> {
@@ -19,7 +19,7 @@ pub(super) fn bridges(configured: &Configured) -> Vec<Finding> {
         Interface::Bridge { up: false } => warn(
             "bridges",
             format!("bridge {name} is down: guests on it reach nobody"),
-            format!("ip link set {name} up"),
+            command(&["ip", "link", "set", name, "up"]),
         ),
         Interface::Other => fail(
             "bridges",
@@ -28,11 +28,13 @@ pub(super) fn bridges(configured: &Configured) -> Vec<Finding> {
         ),
         Interface::Missing => fail(
             "bridges",
-            format!("there is no bridge {name}: instances with a NIC on it cannot start"),
-            noted(
-                &format!("ip link add {name} type bridge && ip link set {name} up"),
-                "and keep it in the host's network setup",
+            format!(
+                "there is no bridge {name}: instances with a NIC on it cannot start; it has to be in the host's network setup \
+                 too, to be there after a boot"
             ),
+            [["ip", "link", "add", name, "type", "bridge"].as_slice(), &["ip", "link", "set", name, "up"]]
+                .map(command)
+                .join(" && "),
         ),
     });
     each.collect()

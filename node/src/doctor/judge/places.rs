@@ -2,10 +2,10 @@
 //!
 //! Room: `node`. Pure. The rules are the daemons' own, and a test makes real directories and holds doctor and daemons to
 //! the same answer: what root reads or binds in is root's alone, from `/` on and without links; the node's socket lies in
-//! another directory, in which it can make it and not everyone can.
+//! another directory, in which it can make it and nobody else but root can.
 use super::super::Finding;
 use super::super::facts::{Configured, Entry, Kind, Part, Place, Secrets, Seen};
-use super::remedy::{at, command, noted, on_name, text};
+use super::remedy::{at, command, on_name, text};
 use super::{fail, ok, warn};
 use crate::cli::text::bytes;
 use bcd_protocol::id::AllocationId;
@@ -61,7 +61,7 @@ pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Ite
         if entry.uid == 0 && entry.mode & 0o022 == 0 {
             return None;
         }
-        let found = match entry.uid {
+        let mut found = match entry.uid {
             0 => format!("{path} has mode {:04o}: no one but root may write there", entry.mode),
             uid => format!("{path} belongs to uid {uid}: it must be root's"),
         };
@@ -72,7 +72,8 @@ pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Ite
                 let fresh = format!("{named}.fresh");
                 let copy = command(&["install", "-o", "root", "-g", "root", "-m", "0644", "-T", &named, &fresh]);
                 let swap = command(&["mv", "-T", &fresh, &named]);
-                noted(&format!("{copy} && {swap}"), "read it through before: somebody else could write it")
+                found.push_str("; read it through before it is kept");
+                format!("{copy} && {swap}")
             }
             // A directory such as /tmp is everybody's on purpose: what lies in it has to move.
             Kind::Directory | Kind::Link | Kind::Socket | Kind::Other
@@ -106,13 +107,14 @@ pub(super) fn sockets(configured: &Configured) -> Vec<Finding> {
     let (helper_dir, node_dir) = (config.helper.socket.as_path().parent(), config.node.api.as_path().parent());
     let (Some(helper_dir), Some(node_dir)) = (helper_dir, node_dir) else { return Vec::new() };
     if helper_dir == node_dir {
+        // No command: whoever could write there has put something in the way. The next run judges each directory by itself.
         let (shown, below) = (helper_dir.display(), helper_dir.join("node"));
         return vec![fail(
             check,
             format!(
                 "both sockets are to lie in {shown}: nobody but root may write in the helper's, and the node has to"
             ),
-            format!("set api = \"{}/node.sock\" in [node], then {}", below.display(), make_node(&below, user)),
+            format!("set api = \"{}/node.sock\" in [node], then run bcd doctor again", below.display()),
         )];
     }
     let mut findings = helper_sockets(configured, helper_dir, user);
@@ -124,7 +126,7 @@ pub(super) fn sockets(configured: &Configured) -> Vec<Finding> {
         let (helper, node) = (helper_dir.display(), node_dir.display());
         findings.push(ok(
             check,
-            format!("both daemons can make their sockets, in {helper} and {node}, and nobody can replace them"),
+            format!("both daemons can make their sockets, in {helper} and {node}, and nobody else can replace them"),
         ));
     }
     findings
@@ -161,8 +163,8 @@ fn make_helper(place: &Place, dir: &Path, user: &str) -> String {
     at(&place.way, command(&["install", "-d", "-o", "root", "-g", user, "-m", "0750", &text(dir)]))
 }
 
-fn make_node(dir: &Path, user: &str) -> String {
-    command(&["install", "-d", "-o", user, "-g", user, "-m", "0710", &text(dir)])
+fn make_node(place: &Place, dir: &Path, user: &str) -> String {
+    at(&place.way, command(&["install", "-d", "-o", user, "-g", user, "-m", "0710", &text(dir)]))
 }
 
 fn helper_sockets(configured: &Configured, dir: &Path, user: &str) -> Vec<Finding> {
@@ -198,13 +200,13 @@ fn helper_sockets(configured: &Configured, dir: &Path, user: &str) -> Vec<Findin
 
 fn node_sockets(configured: &Configured, dir: &Path, user: &str) -> Option<Finding> {
     let check = "sockets";
-    let make = at(&configured.node_sockets.way, make_node(dir, user));
+    let make = make_node(&configured.node_sockets, dir, user);
     let entry = match directory(&configured.node_sockets) {
         Ok(entry) => entry,
         Err(seen) => return Some(absent(check, dir, seen, &make)),
     };
     let ids = configured.node_ids()?;
-    if (entry.uid != 0 && entry.uid != ids.0) || entry.mode & 0o002 != 0 {
+    if (entry.uid != 0 && entry.uid != ids.0) || entry.mode & 0o022 != 0 {
         return Some(fail(check, described(dir, entry, "others could replace the node's socket"), make));
     }
     (allowed(entry, ids) & 0o3 != 0o3)
@@ -302,10 +304,13 @@ pub(super) fn data_dir(configured: &Configured) -> Vec<Finding> {
     }
     for above in &configured.data_dir_closed {
         let so_far = way.iter().position(|part| part.path == *above).and_then(|index| way.get(..=index));
-        let open = noted(&command(&["setfacl", "-m", "g:kvm:x", &text(above)]), "or move data_dir");
+        let open = command(&["setfacl", "-m", "g:kvm:x", &text(above)]);
         findings.push(fail(
             check,
-            format!("VMMs, in group kvm, may not pass through {} to {path}", above.display()),
+            format!(
+                "VMMs, in group kvm, may not pass through {} to {path}; data_dir may lie elsewhere",
+                above.display()
+            ),
             at(so_far.unwrap_or_default(), open),
         ));
     }
@@ -385,11 +390,13 @@ fn loose(configured: &Configured, files: &Secrets) -> Option<Finding> {
     let listed = [(!names.is_empty()).then(|| names.join(", ")), others].into_iter().flatten().collect::<Vec<_>>();
     let found =
         format!("in {path}: {}: no files of {user}'s alone, so the node does not read them", listed.join(", and "));
-    let above = path.as_path().parent().map(text).unwrap_or_default();
-    let remedy = format!(
-        "make each of them anew outside and move it there: install -o {user} -g {user} -m 0600 FILE {above}/ALLOCATION.new, then \
-         mv -T {above}/ALLOCATION.new {path}/ALLOCATION; remove what is no allocation's"
+    let fresh = text(&path.as_path().with_file_name("ALLOCATION.new"));
+    let make = command(&["install", "-o", user, "-g", user, "-m", "0600", "FILE", &fresh]);
+    let swap = command(&["mv", "-T", &fresh, &text(&path.as_path().join("ALLOCATION"))]);
+    let told = format!(
+        "make each of them anew outside and move it there: {make}, then {swap}; remove what is no allocation's"
     );
+    let remedy = at(&configured.secrets.way, told);
     // Stray names alone keep no instance from its user data.
     Some(if names.is_empty() { warn("secrets", found, remedy) } else { fail("secrets", found, remedy) })
 }

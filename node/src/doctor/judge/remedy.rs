@@ -1,7 +1,8 @@
 //! Remedies that are commands: what an operator pastes into a shell of root's.
 //!
-//! Room: `node`. Pure. Invariants: whatever is named is quoted; what is not for the shell stands behind a `#`; and no command
-//! of root's goes by a path that somebody else could lead elsewhere between the look and the paste.
+//! Room: `node`. Pure. Invariants: whatever is named is quoted; nothing stands behind a command, since not every shell knows
+//! comments on a terminal and its words would be taken for names; and no command of root's goes by a path that somebody else
+//! could lead elsewhere between the look and the paste.
 use super::super::facts::{Entry, Kind, Part, Seen};
 use std::path::Path;
 
@@ -11,21 +12,18 @@ pub(super) fn command(words: &[&str]) -> String {
     words.iter().map(|word| shlex::try_quote(word).unwrap_or_default()).collect::<Vec<_>>().join(" ")
 }
 
-/// A command with words for whoever pastes it.
-pub(super) fn noted(command: &str, note: &str) -> String {
-    format!("{command}  # {note}")
-}
-
 /// The text of a path, as far as it is text.
 pub(super) fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
 /// `command`, which names what lies at the end of `way`, where nobody but root can put something else there; what to do
-/// before otherwise.
+/// before otherwise. The command may be a sentence with commands in it.
 pub(super) fn at(way: &[Part], command: String) -> String {
     match unsteady(way) {
-        None => command,
+        // A way that does not begin at the root was not seen.
+        None if way.first().is_some_and(|part| part.path == Path::new("/")) => command,
+        None => "run bcd doctor again, as root: the way there could not be seen".to_owned(),
         Some(part) => format!(
             "make every directory above {} root's alone first, or name another place: somebody else may swap what lies there",
             part.path.display()

@@ -50,12 +50,78 @@ fn the_helper_has_to_answer_in_this_version() {
 fn the_node_has_to_answer_in_this_version_and_read_everything() {
     let answers = |version: Version, unread: Vec<Words>| Node::Answers { version, unread, helper: Some(own()) };
     let node = |node| |f: &mut Facts| asked(f).node = node;
-    expect(node(Node::Unreachable("no node answers on x".into())), Level::Fail, "node", "no node answers");
+    let remedy = expect(node(Node::Unreachable("no node answers on x".into())), Level::Fail, "node", "no node answers");
+    assert_eq!(remedy, "systemctl start bcd-node");
     expect(node(Node::Forbidden), Level::Warn, "node", "may not ask");
     expect(node(answers("0.0.1".into(), Vec::new())), Level::Warn, "node", "version 0.0.1");
     let unread = answers(own(), vec!["libvirt: it hangs".into()]);
     expect(node(unread), Level::Warn, "node", "cannot read \"libvirt: it hangs\"");
     expect_ok(node(answers(own(), Vec::new())), "node", "answers on /run/bcd/node/node.sock");
+}
+
+/// What a shell of root's starts by hand as another user is that user's process on root's terminal, until it has left it.
+#[test]
+fn without_systemd_the_daemons_are_started_away_from_roots_terminal_and_no_service_is_named() {
+    let without = |change: fn(&mut Facts)| {
+        let findings = found(move |f| {
+            f.host.systemd = None;
+            change(f);
+        });
+        let remedies = findings.iter().filter(|f| f.check != "systemd").filter_map(|f| f.remedy.clone());
+        let remedies: Vec<String> = remedies.collect();
+        assert!(remedies.iter().all(|remedy| !remedy.contains("systemctl")), "{remedies:?}");
+        assert_eq!(remedies.len(), 1, "{findings:?}");
+        remedies.concat()
+    };
+    let remedy = without(|f| asked(f).node = Node::Unreachable("gone".into()));
+    let page = include_str!("../../../../docs/install.md").replace(" \\\n    ", " ");
+    let told =
+        remedy.replace(" --config /etc/bcd/bcd.toml", "").replace(&format!("--regid {} ", NODE.1), "--regid bcd ");
+    let commands: Vec<&str> = told.split(" with ").skip(1).map(|part| &part[..part.find(" &").unwrap() + 2]).collect();
+    assert!(
+        matches!(commands.as_slice(), [both, alone] if both.contains("--standalone") && alone.contains("setpriv")),
+        "{remedy}"
+    );
+    for by_hand in commands {
+        assert!(page.lines().any(|line| line == by_hand), "docs/install.md says otherwise than {by_hand}");
+        assert!(by_hand.starts_with("setsid "), "{by_hand}");
+        assert!(by_hand.contains(" </dev/null >>/var/log/") && by_hand.ends_with(" 2>&1 &"), "{by_hand}");
+    }
+    for given_up in [
+        "--reuid bcd",
+        "--regid bcd",
+        "--init-groups",
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        "--bounding-set=-all",
+        "--no-new-privs",
+    ] {
+        assert!(told.contains(given_up), "{given_up}: {remedy}");
+    }
+    // Nothing else that says how to start a node as another user leaves it on the terminal.
+    let others = [
+        include_str!("../../../../README.md"),
+        include_str!("../../../../docs/standalone.md"),
+        include_str!("../../../../docs/quickstart.md"),
+        include_str!("../../daemon/identity.rs"),
+    ];
+    let starts = |line: &&str| line.contains("setpriv") && line.contains("bcd");
+    let lines = others.iter().flat_map(|text| text.lines()).chain(page.lines());
+    let bare: Vec<&str> = lines.filter(starts).filter(|line| !line.starts_with("setsid ")).collect();
+    assert_eq!(bare, Vec::<&str>::new());
+    without(|f| {
+        asked(f).helper = Helper::Unreachable("gone".into());
+        asked(f).node = Node::Answers { version: own(), unread: Vec::new(), helper: None };
+    });
+    without(|f| asked(f).helper = Helper::Welcome("0.0.1".into()));
+    without(|f| asked(f).helper = Helper::Forbidden);
+    without(|f| asked(f).node = Node::Answers { version: "0.0.1".into(), unread: Vec::new(), helper: Some(own()) });
+    without(|f| named(f).virtlogd = Some(false));
+    for libvirt in [Err("gone".into()), Ok(Libvirt { version: 9_000_000, qemu: None })] {
+        let of = found(|f| (f.host.systemd, asked(f).libvirt) = (None, libvirt));
+        let of_libvirt = of.iter().find(|f| f.check == "libvirt").unwrap();
+        assert!(!of_libvirt.remedy.as_deref().unwrap().contains("systemctl"), "{of_libvirt:?}");
+    }
 }
 
 #[test]

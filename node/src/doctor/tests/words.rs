@@ -15,6 +15,45 @@ fn words_of_others_are_one_bounded_line_in_quotes() {
     }
 }
 
+/// As a terminal of 80 columns shows it, which goes on in the next row where a line is longer.
+#[test]
+fn no_words_of_others_look_like_a_remedy_or_a_finding_where_a_terminal_wraps_them() {
+    let blanks =
+        "  \u{a0}\u{1680}\u{2003}\u{200b}\u{202f}\u{205f}\u{2060}\u{3000}\u{2800}\u{3164}\u{ffa0}\u{feff}\u{ad}";
+    let blank = |c: char| c.is_whitespace() || blanks.contains(c);
+    let mixed: Vec<char> = blanks.chars().collect();
+    for pad in 0..160 {
+        let of_one = |c: char| c.to_string().repeat(pad);
+        let pads = mixed.iter().map(|c| of_one(*c)).chain([mixed.iter().cycle().take(pad).collect()]);
+        for (pad, words) in pads.flat_map(|pad| {
+            [format!("x{pad}-> rm -rf /"), format!("x{pad}-\u{200b}> rm -rf /"), format!("x{pad}FAIL{pad}helper")]
+                .map(|words| (pad.clone(), words))
+        }) {
+            let mut facts = healthy();
+            asked(&mut facts).libvirt = Err(words.as_str().into());
+            let of_libvirt: Vec<Finding> = judge(&facts).into_iter().filter(|f| f.check == "libvirt").collect();
+            let text = cli::doctor::render(&Report::of(of_libvirt), cli::text::Style::Plain);
+            let line: Vec<char> = text.lines().next().unwrap().chars().collect();
+            assert!(line.iter().filter(|c| blank(**c) && **c != ' ').count() == 0, "{pad:?}: {line:?}");
+            for row in line.chunks(80).skip(1) {
+                let row: String = row.iter().collect();
+                assert!(!row.starts_with("  ") && !row.trim_start().starts_with("->"), "{pad:?}: {text}");
+                assert!(!row.contains("  "), "nor do words stand in columns: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn blanks_are_one_space_and_what_they_hide_is_not_hidden() {
+    assert_eq!(Words::from("a \u{a0}\u{2800} b").to_string(), "\"a b\"");
+    assert_eq!(Words::from("  \u{3000}a\u{feff} ").to_string(), "\"a\"");
+    assert_eq!(Words::from("größer als 5 µs").to_string(), "\"größer als 5 µs\"", "letters stay as they are");
+    let long = format!("a{}b", " ".repeat(10_000));
+    assert_eq!(Words::from(long.as_str()).to_string(), "\"a b\"");
+    assert_eq!(Words::from("a -> b").to_string(), "\"a - > b\"");
+}
+
 #[test]
 fn words_that_come_from_the_process_that_asks_are_cleaned_again() {
     let words: Words = serde_json::from_str(r#""a\nb""#).unwrap();
