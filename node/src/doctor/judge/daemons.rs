@@ -178,9 +178,9 @@ fn started_by_hand(configured: &Configured) -> String {
     let group = configured.node_ids().map_or_else(|| user.to_owned(), |(_, gid)| gid.to_string());
     let file = text(&configured.file);
     let both = command(&["setsid", "bcd", "--config", &file, "node", "--standalone"]);
-    let identity = ["setsid", "setpriv", "--reuid", user, "--regid", &group, "--init-groups"];
-    let without = ["--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs"];
-    let alone = command(&[&identity[..], &without[..], &["bcd", "--config", &file, "node"][..]].concat());
+    let identity = command(&["setsid", "setpriv", "--reuid", user, "--regid", &group, "--init-groups"]);
+    let without = "--inh-caps=-all --ambient-caps=-all --bounding-set=-all --no-new-privs";
+    let alone = format!("{identity} {without} {}", command(&["bcd", "--config", &file, "node"]));
     format!(
         "as root, start it and its helper with {both} </dev/null >>/var/log/bcd.log 2>&1 & or it alone, never on your terminal, \
          with {alone} </dev/null >>/var/log/bcd-node.log 2>&1 &"
