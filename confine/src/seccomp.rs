@@ -2,7 +2,8 @@
 //!
 //! Room: `confine`. A few filters, of which the kernel takes the strictest answer: what only an intruder calls ends the
 //! process, `clone3` is not there, some calls are answered and not made, and what is not listed fails with an error of the
-//! daemon's choice. Invariant: lists that leave more than they seem to (no argument where some are meant, a call in two
+//! daemon's choice. Every filter also ends whoever makes a call of another architecture, whose numbers mean other calls (a
+//! 32-bit program's, or the old entry from a 64-bit one's): `seccompiler` begins each so. Invariant: lists that leave more than they seem to (no argument where some are meant, a call in two
 //! places) make no filter.
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
@@ -81,7 +82,7 @@ pub struct Filter<'a> {
     pub intruder: &'a [i64],
     /// Calls that end the process with some arguments only; none of them is in `intruder`.
     pub intruder_with: &'a [(i64, Only<'a>)],
-    /// What any other call fails with, a number of `errno`.
+    /// What any other call fails with, a number of `errno`; one of another architecture ends the process.
     pub otherwise: i32,
 }
 
@@ -120,8 +121,9 @@ impl Filter<'_> {
     }
 }
 
-/// Ends whoever types into a terminal for somebody else, and restricts nothing beside that: for the time between a start by
-/// root's shell and the whole filter. Of every thread of the process and all that it makes. `no_new_privs` must be set.
+/// Ends whoever types into a terminal for somebody else, or makes a call of another architecture, and restricts nothing
+/// beside that: for the time between a start by root's shell and the whole filter. It holds for every thread of the process
+/// and for all that they start. `no_new_privs` must be set.
 ///
 /// # Errors
 /// [`SeccompError`]: the kernel has no seccomp.

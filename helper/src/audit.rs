@@ -1,6 +1,7 @@
-//! One audit event per request: who asked what, what was decided by which rule, how it ended.
+//! Audit events of requests: who asked what, what was decided by which rule, how it ended.
 //!
-//! Room: `helper`. Called once a request, by the session alone. Invariant: what may have had an effect is always told. What
+//! Room: `helper`. The session ends an entry once for each answer that it knows: a request that was answered as taking too
+//! long has a second event when it ends. Invariant: what may have had an effect is always told. What
 //! had none is told up to a rate and counted above it: a peer that floods the helper must not push the events of its
 //! effects out of a journal that limits what a service may write. Strangers, who get no session, have a rate of their own: they
 //! must not silence the node's events either.
@@ -28,7 +29,7 @@ const UNKNOWN: &str = "unknown";
 static EVENTS: Rate = Rate::new(TOLD, "events without effect");
 
 /// The same of everybody else.
-static STRANGERS: Rate = Rate::new(STRANGERS_TOLD, "connections of strangers");
+pub(crate) static STRANGERS: Rate = Rate::new(STRANGERS_TOLD, "connections of strangers");
 
 /// A request under way, as the audit event will name it.
 #[derive(Debug, Clone)]
@@ -98,9 +99,9 @@ pub(crate) fn told(peer: Peer) -> bool {
     EVENTS.admits(peer)
 }
 
-/// Writes that a stranger was hung up on, or counts it.
-pub(crate) fn stranger(peer: Peer) {
-    if STRANGERS.admits(peer) {
+/// Writes that a stranger was hung up on, or counts it, by the rate of `strangers`.
+pub(crate) fn stranger(strangers: &Rate, peer: Peer) {
+    if strangers.admits(peer) {
         let (peer_uid, peer_pid) = (peer.uid, peer.pid);
         tracing::warn!(target: "audit", peer_uid, peer_pid, "a connection that is not the node user's: hung up on");
     }
@@ -116,12 +117,11 @@ fn may_have_had_an_effect(decision: Decision, reply: &Reply) -> bool {
         Reply::Defined(defined) => defined.changed,
         Reply::Done { changed } => *changed,
         Reply::Console => true,
-        Reply::Failed(failed) => match decision {
-            Decision::Granted | Decision::Interrupted | Decision::Lost => true,
+        Reply::Failed(failed) => {
             // It was answered that it takes too long, and goes on. Any other end without a decision came before an effect.
-            Decision::None => failed.kind == FailureKind::Timeout,
-            Decision::Denied(_) => false,
-        },
+            let goes_on = decision == Decision::None && failed.kind == FailureKind::Timeout;
+            goes_on || decision == Decision::Granted
+        }
     }
 }
 
@@ -140,13 +140,13 @@ enum Tell {
 
 /// A kind of event, of which a number is told within [`WINDOW`].
 #[derive(Debug)]
-struct Rate {
+pub(crate) struct Rate {
     recent: Mutex<Recent>,
     kind: &'static str,
 }
 
 impl Rate {
-    const fn new(most: u32, kind: &'static str) -> Self {
+    pub(crate) const fn new(most: u32, kind: &'static str) -> Self {
         Self { recent: Mutex::new(Recent::new(most)), kind }
     }
 
@@ -284,9 +284,7 @@ mod tests {
         let strangers = Rate::new(2, "strangers");
         let text = captured(|| {
             for pid in 1..100 {
-                if strangers.admits(Peer { uid: 1000, pid }) {
-                    tracing::warn!(pid, "hung up on");
-                }
+                stranger(&strangers, Peer { uid: 1000, pid });
             }
         });
         let lines: Vec<_> = text.lines().collect();

@@ -5,7 +5,7 @@
 //! character, and is bounded; more than a rate is counted and not written; whatever becomes of standard error, standard input
 //! is read to its end, so that nobody waits for this process. One thread, which keeps two descriptors and no right at all.
 use bcd_confine::log::printable;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
 
 /// What begins each line of the node's. No event of the helper's begins so: those begin with a time or a level.
@@ -89,11 +89,9 @@ use Reading::{Ended, More};
 /// Reads to the end of a line, at most `most` bytes.
 fn read(input: &mut impl BufRead, most: u64, line: &mut Vec<u8>) -> Reading {
     match input.take(most).read_until(b'\n', line) {
-        Ok(0) => Ended,
+        // An interruption is none of its errors, and any other ends a pipe.
+        Ok(0) | Err(_) => Ended,
         Ok(_) => More,
-        // An error of a pipe's end is its end.
-        Err(error) if error.kind() == ErrorKind::Interrupted => More,
-        Err(_) => Ended,
     }
 }
 

@@ -6,7 +6,7 @@
 //! taken, the newcomer gets in and another goes: first one of a process that holds more than its share, then one that has not
 //! greeted, of the process that holds most connections, the longest silent. So a flood drives out itself, and before it costs a
 //! session: all that wait come in at once. Losing a connection loses no effect.
-use crate::audit;
+use crate::audit::{self, Rate};
 use crate::pipeline::Helper;
 use crate::session;
 use crate::watchdog::{self, Watchdog};
@@ -225,6 +225,7 @@ async fn let_in(
     node_uid: u32,
     places: &Places,
     start: Instant,
+    strangers: &Rate,
     first: UnixSeqpacket,
 ) -> Vec<Newcomer> {
     let mut newcomers: Vec<Newcomer> = Vec::new();
@@ -234,7 +235,7 @@ async fn let_in(
         let peer = peer_of(&socket);
         if let Some(stranger) = peer.filter(|peer| !door.admits(*peer, node_uid)) {
             drop(socket);
-            audit::stranger(stranger);
+            audit::stranger(strangers, stranger);
         } else if let Some(peer) = peer {
             let place = Arc::new(Place::new(peer, door.greeting(), start));
             if let Some(out) = places.add(Arc::clone(&place)) {
@@ -292,7 +293,9 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
             _ = &mut settling => settling = settle(PAUSE),
             accepted = door.accept() => match accepted {
                 Ok(socket) => {
-                    for Newcomer { socket, peer, place } in let_in(&mut door, helper.node_uid(), &places, start, socket).await {
+                    let strangers = &audit::STRANGERS;
+                    let newcomers = let_in(&mut door, helper.node_uid(), &places, start, strangers, socket).await;
+                    for Newcomer { socket, peer, place } in newcomers {
                         let (helper, stopping) = (Arc::clone(&helper), stopping.clone());
                         let taken = Taken { places: Arc::clone(&places), place };
                         sessions.spawn(async move {

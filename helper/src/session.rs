@@ -229,7 +229,7 @@ impl Session {
                 // How far it came is not known: an intent that was written stands, and is settled by what is found.
                 Ok(Err(_)) => Answer::failed(FailureKind::Unavailable, effect::UNKNOWN, Decision::Lost),
                 Err(_) => {
-                    tokio::spawn(late(work, id, entry.clone()));
+                    tokio::spawn(late(work, entry.clone()));
                     let detail = format!("it takes longer than {} s and goes on: ask again", DEADLINE.as_secs());
                     Answer::failed(FailureKind::Timeout, &detail, Decision::None)
                 }
@@ -242,12 +242,11 @@ impl Session {
 }
 
 /// Tells how a request ended that was answered already that it takes too long: by an audit event of its own.
-async fn late(work: tokio::task::JoinHandle<Answer>, id: RequestId, entry: Entry) {
+async fn late(work: tokio::task::JoinHandle<Answer>, entry: Entry) {
     let answer = match work.await {
         Ok(answer) => answer,
         Err(_) => Answer::failed(FailureKind::Unavailable, effect::UNKNOWN, Decision::Lost),
     };
-    tracing::warn!(request = id.0, reply = ?answer.reply, "a late request ended");
     entry.end(answer.decision, &answer.reply);
 }
 

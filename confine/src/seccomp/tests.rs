@@ -201,6 +201,28 @@ fn a_call_in_two_places_is_an_error_and_none_of_them_is_lost() {
     }
 }
 
+/// What a filter answers to any call of another architecture: of a program that begins by comparing it.
+fn of_another_architecture(program: &BpfProgram) -> Option<u32> {
+    const ARCHITECTURE: u32 = 4; // where it is in the kernel's struct seccomp_data
+    let [load, compare, answer, ..] = program.as_slice() else { return None };
+    let loads = (u32::from(load.code), load.k) == (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, ARCHITECTURE);
+    let equal = u32::from(compare.code) == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let goes_on = (compare.jt, compare.jf) == (1, 0);
+    let ends = u32::from(answer.code) == libc::BPF_RET | libc::BPF_K;
+    (loads && equal && goes_on && ends).then_some(answer.k)
+}
+
+#[test]
+fn a_call_of_another_architecture_ends_the_process_by_every_filter() {
+    let typing =
+        compile(Calls::default().and_only(&[(libc::SYS_ioctl, TYPING)]).unwrap(), SeccompAction::Allow, errno(1));
+    let (intruder, intruder_with) = (&[libc::SYS_mount], INTRUDER_WITH);
+    let filter = Filter { allowed: &[BASE], only: &[], pretended: &[], intruder, intruder_with, otherwise: 1 };
+    for program in [&[typing.unwrap()], filter.programs().unwrap().as_slice()].concat() {
+        assert_eq!(of_another_architecture(&program), Some(libc::SECCOMP_RET_KILL_PROCESS));
+    }
+}
+
 #[test]
 fn a_process_that_may_do_all_else_ends_when_it_types_into_a_terminal() {
     let test = "seccomp::tests::a_process_that_may_do_all_else_ends_when_it_types_into_a_terminal";

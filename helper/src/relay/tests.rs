@@ -1,5 +1,6 @@
 //! What reaches root's terminal of what a node writes.
 use super::*;
+use std::io::ErrorKind;
 
 /// What is written of `input` when all of it comes at one moment.
 fn copied(input: &[u8]) -> String {

@@ -239,17 +239,20 @@ async fn told_to_stop_it_answers_what_is_under_way_and_reads_no_more() {
 }
 
 #[test]
-fn a_request_that_fails_after_it_was_answered_as_too_slow_is_told_with_an_unknown_outcome() {
+fn a_request_that_ends_after_it_was_answered_as_too_slow_is_told_by_its_audit_event_alone() {
     let request = Request::LibvirtStart { instance: InstanceId::parse("web-1").unwrap(), paused: false };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let text = crate::log::captured(|| {
         runtime.block_on(async {
             let entry = Entry::begin(Peer { uid: NODE, pid: 1 }, &request);
-            let fails = tokio::spawn(async { panic!("a mistake") });
-            late(fails, RequestId(7), entry).await;
+            let ends = async { Answer::failed(FailureKind::Refused, "what libvirt said", Decision::Granted) };
+            late(tokio::spawn(ends), entry.clone()).await;
+            late(tokio::spawn(async { panic!("a mistake") }), entry).await;
         });
     });
-    let events: Vec<_> = text.lines().filter(|line| line.contains("verb=\"libvirt.start\"")).collect();
-    let told = |event: &str| event.contains("outcome=\"unknown\"") && event.contains("instance=\"web-1\"");
-    assert!(matches!(events.as_slice(), [event] if told(event)), "{text}");
+    let of_it = |line: &str| line.contains("verb=\"libvirt.start\"") && line.contains("instance=\"web-1\"");
+    assert!(text.lines().all(of_it), "{text}");
+    let [ended, lost] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(ended.contains("outcome=\"failed-refused\"") && !ended.contains("libvirt said"), "{text}");
+    assert!(lost.contains("outcome=\"unknown\""), "{text}");
 }
