@@ -11,12 +11,12 @@ pub struct Firewall {
     pub ipv4: Handed,
     /// And IPv6 packets.
     pub ipv6: Handed,
-    /// Every chain of every table; or why they cannot be seen or understood.
+    /// Every chain of nftables and of iptables' table filter; or why they cannot be seen or understood.
     pub chains: Result<Vec<Chain>, Words>,
     /// Whether root looked: nobody else is shown them.
     pub as_root: bool,
-    /// What is there and was not read: reading it would change something.
-    pub unread: Vec<&'static str>,
+    /// What is there, may drop packets as well and was not read.
+    pub unread: Vec<String>,
 }
 
 /// Of which bridges packets are handed over.

@@ -1,4 +1,4 @@
-//! iptables' filter table, from what `iptables -S` says.
+//! iptables' filter table, from what `iptables -S` says; and which other tables there are.
 //!
 //! Room: `node`. Pure. An option that is not known narrows its rule in a way that nobody knows; a line that is none is an
 //! error.
@@ -43,6 +43,13 @@ pub(in super::super) fn table(tool: &'static str, family: Family, says: &str) ->
         home.ok_or("iptables lists a rule without its chain")?.rules.push(rule(rest, &names));
     }
     Ok(chains)
+}
+
+/// Of the tables that the kernel names as there, a line each, those that may drop what is forwarded and are not read. Table
+/// nat may not.
+pub(in super::super) fn others(tool: &str, names: &str) -> Option<String> {
+    let others: Vec<&str> = names.lines().map(str::trim).filter(|name| !["", "filter", "nat"].contains(name)).collect();
+    (!others.is_empty()).then(|| format!("{tool}'s {}", others.join(", ")))
 }
 
 fn rule(words: &[String], chains: &[String]) -> Rule {

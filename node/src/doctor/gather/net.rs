@@ -38,22 +38,35 @@ pub(super) fn firewall(bridges: &[(String, Interface)]) -> Firewall {
         let there = Path::new("/proc/sys/net/bridge").is_dir();
         Handed::Of(bridges.iter().map(|(bridge, _)| bridge).filter(|bridge| there && own(bridge)).cloned().collect())
     };
-    // Its rules are read by a call that would make its table where there is none.
-    let ebtables = Path::new("/sys/module/ebtable_filter").exists().then_some("ebtables' own table");
-    Firewall {
-        ipv4: handed("iptables"),
-        ipv6: handed("ip6tables"),
-        chains: chains(),
-        as_root: geteuid().is_root(),
-        unread: ebtables.into_iter().collect(),
+    let (ipv4, ipv6) = (handed("iptables"), handed("ip6tables"));
+    let mut unread = Vec::new();
+    // Their rules are read by a call that would make a table where there is none.
+    if ["filter", "nat", "broute"].iter().any(|table| Path::new(&format!("/sys/module/ebtable_{table}")).exists()) {
+        unread.push("ebtables' own tables".to_owned());
     }
+    for (tables, handed) in [(&V4, &ipv4), (&V6, &ipv6)] {
+        if bridges.iter().any(|(bridge, _)| handed.is_of(bridge)) {
+            let names = fs::read_to_string(tables.names).unwrap_or_default();
+            unread.extend(iptables::others(tables.legacy, &names));
+        }
+    }
+    let chains = nftables().and_then(|ruleset| {
+        if bridges.iter().flat_map(|(bridge, _)| ports(bridge)).any(|port| ruleset.stands_at(&port)) {
+            unread.push("nftables' chains at ports of bridges".to_owned());
+        }
+        chains(ruleset.chains)
+    });
+    Firewall { ipv4, ipv6, chains, as_root: geteuid().is_root(), unread }
 }
 
-fn chains() -> Result<Vec<Chain>, Words> {
-    if !geteuid().is_root() {
-        return Err(Words::from("the kernel shows them to root alone"));
-    }
-    let mut chains = nftables()?;
+/// The interfaces that are ports of a bridge now.
+fn ports(bridge: &str) -> Vec<String> {
+    let ports = fs::read_dir(Path::new("/sys/class/net").join(bridge).join("brif")).into_iter().flatten();
+    ports.filter_map(|port| port.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// Those of nftables, and iptables' beside them.
+fn chains(mut chains: Vec<Chain>) -> Result<Vec<Chain>, Words> {
     for tables in [&V4, &V6] {
         // iptables over nftables: nft does not say what its matches are. Where it cannot say it either, nft's words stand.
         let is_its = |chain: &Chain| chain.family == tables.family && chain.table == "filter";
@@ -108,10 +121,13 @@ fn listed(tables: &Tables, name: &'static str, kind: &str) -> Option<Result<Vec<
     Some(says.and_then(|says| iptables::table(name, tables.family, &says).map_err(Words::from)))
 }
 
-fn nftables() -> Result<Vec<Chain>, Words> {
+fn nftables() -> Result<nft::Ruleset, Words> {
+    if !geteuid().is_root() {
+        return Err(Words::from("the kernel shows them to root alone"));
+    }
     // To ask for rules would load the module, and while it is not loaded there are none.
     if !Path::new("/sys/module/nf_tables").exists() && loadable("nf_tables") {
-        return Ok(Vec::new());
+        return Ok(nft::Ruleset { chains: Vec::new(), devices: Vec::new() });
     }
     let nft = program("nft").ok_or_else(|| Words::from("there is no nft to list them"))?;
     let says = output(&nft, &["-j", "-t", "list", "ruleset"], TOOL_TIME)?;

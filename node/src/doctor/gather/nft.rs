@@ -8,17 +8,38 @@ use super::super::facts::{Chain, Family, Hook, Match, Names, Rule, Tool, Verdict
 use super::iptables;
 use serde_json::Value;
 
-/// Every chain that bridged packets may pass, of what `nft -j list ruleset` says.
+/// What a ruleset has for bridged packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Ruleset {
+    /// Every chain that packets come into on their way through a bridge.
+    pub chains: Vec<Chain>,
+    /// The interfaces whose own packets come into a chain as they arrive or leave; `*` at the end stands for anything.
+    pub devices: Vec<String>,
+}
+
+impl Ruleset {
+    /// Whether some chain is passed by all that comes in or goes out at this interface.
+    #[must_use]
+    pub(crate) fn stands_at(&self, interface: &str) -> bool {
+        self.devices.iter().any(|device| match device.strip_suffix('*') {
+            Some(prefix) => interface.starts_with(prefix),
+            None => device == interface,
+        })
+    }
+}
+
+/// What bridged packets may pass, of what `nft -j list ruleset` says.
 ///
 /// # Errors
 /// What of it is not understood.
-pub(in super::super) fn ruleset(json: &str) -> Result<Vec<Chain>, &'static str> {
+pub(in super::super) fn ruleset(json: &str) -> Result<Ruleset, &'static str> {
     let value: Value = serde_json::from_str(json).map_err(|_| "what nft lists is not understood")?;
     let objects = value.get("nftables").and_then(Value::as_array).ok_or("what nft lists is not understood")?;
-    let mut chains = Vec::new();
+    let (mut chains, mut devices) = (Vec::new(), Vec::new());
     for object in objects {
         if let Some(chain) = object.get("chain") {
             chains.extend(self::chain(chain)?);
+            devices.extend(self::devices(chain));
         }
     }
     for object in objects {
@@ -35,7 +56,22 @@ pub(in super::super) fn ruleset(json: &str) -> Result<Vec<Chain>, &'static str> 
             }
         }
     }
-    Ok(chains)
+    Ok(Ruleset { chains, devices })
+}
+
+/// Where a chain stands that is no step on the way through a bridge, but at interfaces: hook `ingress` or `egress`, or one that
+/// is not known. One that does not say where may stand anywhere.
+fn devices(chain: &Value) -> Vec<String> {
+    match chain.get("hook").and_then(Value::as_str) {
+        None | Some("prerouting" | "input" | "forward" | "output" | "postrouting") => Vec::new(),
+        Some(_) => match chain.get("dev") {
+            Some(Value::String(device)) => vec![device.clone()],
+            Some(Value::Array(devices)) => {
+                devices.iter().map(|device| device.as_str().unwrap_or("*").to_owned()).collect()
+            }
+            Some(_) | None => vec!["*".to_owned()],
+        },
+    }
 }
 
 fn text<'a>(object: &'a Value, key: &str) -> Result<&'a str, &'static str> {
@@ -49,14 +85,16 @@ fn chain(said: &Value) -> Result<Option<Chain>, &'static str> {
         Some("prerouting") => Some(Hook::Prerouting),
         Some("forward") => Some(Hook::Forward),
         Some("postrouting") => Some(Hook::Postrouting),
-        // Bridged packets pass no other.
+        // What a bridge passes on goes through no other; for those at interfaces see `devices`.
         Some(_) | None => None,
     };
     let drops = said.get("policy").and_then(Value::as_str) == Some("drop");
     Ok(Some(Chain { tool: Tool::Nft, family, table, name, hook, drops, rules: Vec::new() }))
 }
 
+/// A statement that is not known leaves open what becomes of a packet, whatever stands behind it.
 fn rule(said: &Value) -> Result<Rule, &'static str> {
+    let family = said.get("family").and_then(Value::as_str).and_then(Family::of);
     let statements = said.get("expr").and_then(Value::as_array).ok_or("nft lists a rule without a statement")?;
     let mut rule = Rule { matches: Vec::new(), verdict: Verdict::Next };
     for statement in statements {
@@ -65,7 +103,7 @@ fn rule(said: &Value) -> Result<Rule, &'static str> {
             statement.as_object().into_iter().flatten().map(|(name, with)| (name.as_str(), with)).collect();
         let [(name, with)] = parts.as_slice() else {
             rule.verdict = Verdict::Unknown;
-            continue;
+            return Ok(rule);
         };
         let target = || with.get("target").and_then(Value::as_str).map(str::to_owned);
         let verdict = match *name {
@@ -73,9 +111,19 @@ fn rule(said: &Value) -> Result<Rule, &'static str> {
                 rule.matches.push(condition(with));
                 continue;
             }
-            "counter" | "log" | "mangle" | "notrack" | "dup" | "flow" | "set" | "map" | "last" | "secmark"
-            | "ct helper" | "ct timeout" | "ct expectation" | "continue" => continue,
-            "limit" | "quota" | "ct count" | "meter" => {
+            "log" | "notrack" | "last" | "continue" => continue,
+            "counter" | "secmark" | "ct helper" | "ct timeout" | "ct expectation" if is_flat(with) => continue,
+            // A mark, of a packet or its connection, that is always the same.
+            "mangle"
+                if ["/key/meta", "/key/ct"].iter().any(|key| with.pointer(key).is_some())
+                    && with.get("value").is_some_and(is_one) =>
+            {
+                continue;
+            }
+            // The rule ends with these for a packet beyond the limit, one that a set has no room for, one that is not in a map,
+            // or one that has not what is to be changed.
+            "limit" | "quota" | "ct count" | "meter" | "set" | "map" | "flow" | "dup" | "mangle" | "counter"
+            | "secmark" | "ct helper" | "ct timeout" | "ct expectation" => {
                 rule.matches.push(Match::Other);
                 continue;
             }
@@ -92,17 +140,46 @@ fn rule(said: &Value) -> Result<Rule, &'static str> {
                     Verdict::Unknown
                 }
             },
+            "accept" => Verdict::Accept,
             // The first packet of a connection passes with it, and the others go its way.
-            "accept" | "snat" | "dnat" | "masquerade" | "redirect" => Verdict::Accept,
-            "drop" | "reject" => Verdict::Drop,
+            "snat" | "dnat" | "masquerade" | "redirect" => {
+                if !is_flat(with) {
+                    rule.matches.push(Match::Other);
+                }
+                Verdict::Accept
+            }
+            "drop" => Verdict::Drop,
+            // Which protocol it is for goes without saying.
+            "reject" => {
+                match (with.get("type").and_then(Value::as_str), family) {
+                    (None | Some("icmpx"), _) => {}
+                    (Some("icmp"), Some(Family::Ip)) | (Some("icmpv6"), Some(Family::Ip6)) => {}
+                    (Some(_), _) => rule.matches.push(Match::Other),
+                }
+                Verdict::Drop
+            }
             "return" => Verdict::Return,
             "jump" => target().map_or(Verdict::Unknown, Verdict::Jump),
             "goto" => target().map_or(Verdict::Unknown, Verdict::Goto),
             _ => Verdict::Unknown,
         };
         rule.verdict = verdict;
+        // No packet comes further than a verdict.
+        if rule.verdict != Verdict::Next {
+            break;
+        }
     }
     Ok(rule)
+}
+
+/// Whether it is a value and nothing that is looked up or put together.
+fn is_one(said: &Value) -> bool {
+    !said.is_object() && !said.is_array()
+}
+
+/// Whether that holds for all that belongs to a statement.
+fn is_flat(said: &Value) -> bool {
+    said.as_object().map_or_else(|| is_one(said), |parts| parts.values().all(is_one))
 }
 
 /// `{"op": "==", "left": {"meta": {"key": "iifname"}}, "right": "br0"}`

@@ -214,27 +214,42 @@ impl<'a> Way<'a> {
     }
 
     /// To a chain of family bridge a packet comes in by a port, whose name may be anything but the bridge's own; to the others, by
-    /// the bridge itself. Which way it goes out is not known before it is forwarded, nor where it came in after that.
+    /// the bridge itself. Which way it goes out the kernel does not tell a chain before it is forwarded, nor where it came in
+    /// after that: then no name of an interface is right, whether another one counts as one is the kernel's version's, and what
+    /// is asked of its bridge ends the rule.
     fn fits_one(&self, one: &Match, family: Family) -> Fits {
         let is_bridges = family == Family::Bridge;
+        let (no_in, no_out) = (self.hook == Some(Hook::Postrouting), self.hook == Some(Hook::Prerouting));
         match one {
-            Match::In(names) if !is_bridges && self.hook != Some(Hook::Postrouting) => self.named(names),
-            Match::Out(names) if !is_bridges && self.hook != Some(Hook::Prerouting) => self.named(names),
-            Match::In(names) | Match::Out(names) if is_bridges => match names.names.iter().all(|n| n == self.bridge) {
-                true if names.not => Fits::Yes,
-                true => Fits::No,
-                false => Fits::Maybe,
-            },
-            Match::InBridge(names) if is_bridges => self.named(names),
-            Match::OutBridge(names) if is_bridges && self.hook != Some(Hook::Prerouting) => self.named(names),
+            Match::In(names) if no_in => {
+                if names.not {
+                    Fits::Maybe
+                } else {
+                    Fits::No
+                }
+            }
+            Match::Out(names) if no_out => {
+                if names.not {
+                    Fits::Maybe
+                } else {
+                    Fits::No
+                }
+            }
+            Match::InBridge(_) if no_in => Fits::No,
+            Match::OutBridge(_) if no_out => Fits::No,
+            Match::In(names) | Match::Out(names) if !is_bridges => self.named(names),
+            Match::In(names) | Match::Out(names) if names.names.iter().any(|name| name != self.bridge) => Fits::Maybe,
+            Match::In(names) | Match::Out(names) => {
+                if names.not {
+                    Fits::Yes
+                } else {
+                    Fits::No
+                }
+            }
+            Match::InBridge(names) | Match::OutBridge(names) if is_bridges => self.named(names),
             Match::Bridged(bridged) if !is_bridges && *bridged => Fits::Yes,
             Match::Bridged(bridged) if !is_bridges && !*bridged => Fits::No,
-            Match::In(_)
-            | Match::Out(_)
-            | Match::InBridge(_)
-            | Match::OutBridge(_)
-            | Match::Bridged(_)
-            | Match::Other => Fits::Maybe,
+            Match::InBridge(_) | Match::OutBridge(_) | Match::Bridged(_) | Match::Other => Fits::Maybe,
         }
     }
 
@@ -277,26 +292,17 @@ fn mend(chain: &Chain, chains: &[Chain], firewall: &Firewall, bridges: &[&str]) 
             (accept, "; what opens it has to be done again after each start of Docker")
         })
     };
+    // What is going out has no bridge any more that it came in by.
+    let key = if chain.hook == Some(Hook::Postrouting) { "obrname" } else { "ibrname" };
     match (chain.family, chain.tool) {
         // A name that is none nft would take as a word is not pasted.
-        (Family::Bridge, _) if ![&chain.table, &chain.name].into_iter().all(|name| is_word(name)) => {
+        (Family::Bridge, _) if !(is_word(&chain.table) && is_word(&chain.name)) => {
             let rules = bridges.join(", ");
-            (format!("see that its rules accept meta ibrname {rules}: nft list ruleset shows them"), "")
+            (format!("see that its rules accept meta {key} {rules}: nft list ruleset shows them"), "")
         }
         (Family::Bridge, _) => {
             let accept = |bridge: &&str| {
-                command(&[
-                    "nft",
-                    "insert",
-                    "rule",
-                    "bridge",
-                    &chain.table,
-                    &chain.name,
-                    "meta",
-                    "ibrname",
-                    bridge,
-                    "accept",
-                ])
+                command(&["nft", "insert", "rule", "bridge", &chain.table, &chain.name, "meta", key, bridge, "accept"])
             };
             (bridges.iter().map(accept).collect::<Vec<_>>().join("; "), "")
         }

@@ -23,6 +23,10 @@ fn closed(rules: &[&str]) -> Vec<Chain> {
 
 /// A base chain of nftables at the forward hook, with these statements a rule.
 fn nft_chain(family: &str, policy: &str, rules: &[&str]) -> Vec<Chain> {
+    nft_chain_at("forward", family, policy, rules)
+}
+
+fn nft_chain_at(hook: &str, family: &str, policy: &str, rules: &[&str]) -> Vec<Chain> {
     let rules: String = rules
         .iter()
         .map(|expr| {
@@ -33,17 +37,18 @@ fn nft_chain(family: &str, policy: &str, rules: &[&str]) -> Vec<Chain> {
         .collect();
     let says = format!(
         r#"{{"nftables": [{{"metainfo": {{"version": "1.0.6"}}}}, {{"table": {{"family": "{family}", "name": "t"}}}},
-        {{"chain": {{"family": "{family}", "table": "t", "name": "f", "handle": 1, "type": "filter", "hook": "forward", "prio": 0,
+        {{"chain": {{"family": "{family}", "table": "t", "name": "f", "handle": 1, "type": "filter", "hook": "{hook}", "prio": 0,
         "policy": "{policy}"}}}},
         {{"chain": {{"family": "{family}", "table": "t", "name": "other", "handle": 2}}}}{rules}]}}"#
     );
-    nft::ruleset(&says).unwrap()
+    nft::ruleset(&says).unwrap().chains
 }
 
 fn meta(key: &str, op: &str, right: &str) -> String {
     format!(r#"{{"match": {{"op": "{op}", "left": {{"meta": {{"key": "{key}"}}}}, "right": {right}}}}}"#)
 }
 
+const NONE: nft::Ruleset = nft::Ruleset { chains: Vec::new(), devices: Vec::new() };
 const ALL: &str = "drops all of them";
 const REST: &str = "drops what no rule before accepts";
 
@@ -108,7 +113,7 @@ fn chains_that_bridged_packets_do_not_pass_say_nothing() {
     let says = r#"{"nftables": [{"chain": {"family": "inet", "table": "t", "name": "i", "hook": "input", "policy": "drop"}},
         {"chain": {"family": "netdev", "table": "t", "name": "n", "hook": "ingress", "policy": "drop"}},
         {"chain": {"family": "bridge", "table": "t", "name": "b", "hook": "input", "policy": "drop"}}]}"#;
-    expect_ok(filtered(nft::ruleset(says).unwrap()), "firewall", "no firewall drops all");
+    expect_ok(filtered(nft::ruleset(says).unwrap().chains), "firewall", "no firewall drops all");
 }
 
 #[test]
@@ -174,20 +179,75 @@ fn nftables_rules_are_followed_by_their_own_keys() {
         expect(filtered(nft_chain("bridge", "drop", &[&other])), Level::Warn, "firewall", ALL);
     }
     let dropped = |matches: &str| format!("[{matches}, {{\"drop\": null}}]");
+    let map =
+        r#"{"map": {"key": {"payload": {"protocol": "ip", "field": "saddr"}}, "data": {"set": [["10.0.0.1", 1]]}}}"#;
     for unknown in [
         meta("iifname", "==", "\"@ports\""),
         meta("mark", "==", "1"),
         r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established"]}}"#.to_owned(),
         r#"{"xt": {"type": "match", "name": "physdev"}}"#.to_owned(),
         r#"{"limit": {"rate": 1, "per": "second"}}"#.to_owned(),
+        // Each of these goes on with some packets and ends the rule for the others.
+        r#"{"set": {"op": "add", "elem": "x", "set": "@s", "stmt": [{"limit": {"rate": 1, "per": "second"}}]}}"#
+            .to_owned(),
+        r#"{"map": {"op": "update", "elem": "x", "data": 1, "map": "@m"}}"#.to_owned(),
+        r#"{"flow": {"op": "add", "flowtable": "@f"}}"#.to_owned(),
+        r#"{"mangle": {"key": {"payload": {"protocol": "ip", "field": "ttl"}}, "value": 5}}"#.to_owned(),
+        format!(r#"{{"mangle": {{"key": {{"meta": {{"key": "mark"}}}}, "value": {map}}}}}"#),
+        format!(r#"{{"counter": {map}}}"#),
     ] {
         let part = filtered(nft_chain("inet", "accept", &[&dropped(&unknown)]));
         expect_ok(part, "firewall", "rules of chain inet t f may drop some of it");
     }
-    let comment = dropped(r#"{"xt": {"type": "match", "name": "comment"}}"#);
-    expect(filtered(nft_chain("ip", "accept", &[&comment])), Level::Warn, "firewall", ALL);
+    for nothing in [
+        r#"{"xt": {"type": "match", "name": "comment"}}"#,
+        r#"{"log": {"prefix": "x", "flags": ["skuid", "ether"]}}"#,
+        r#"{"counter": {"packets": 1, "bytes": 60}}"#,
+        r#"{"mangle": {"key": {"meta": {"key": "mark"}}, "value": 5}}"#,
+    ] {
+        expect(filtered(nft_chain("ip", "accept", &[&dropped(nothing)])), Level::Warn, "firewall", ALL);
+    }
     let target = r#"[{"xt": {"type": "target", "name": "REJECT"}}]"#;
     expect(filtered(nft_chain("ip", "accept", &[target])), Level::Warn, "firewall", ALL);
+}
+
+/// nft leaves out the match of the protocol that a refusal brings with it.
+#[test]
+fn a_refusal_of_one_protocol_is_none_of_the_others() {
+    let reject = |kind: &str| format!(r#"[{{"reject": {{"type": "{kind}", "expr": "port-unreachable"}}}}]"#);
+    for (family, kind) in
+        [("ip", "tcp reset"), ("inet", "tcp reset"), ("inet", "icmp"), ("inet", "icmpv6"), ("bridge", "icmp")]
+    {
+        let part = filtered(nft_chain(family, "accept", &[&reject(kind)]));
+        expect_ok(part, "firewall", "may drop some of it");
+    }
+    for (family, kind) in [("ip", "icmp"), ("ip6", "icmpv6"), ("inet", "icmpx"), ("bridge", "icmpx")] {
+        expect(filtered(nft_chain(family, "accept", &[&reject(kind)])), Level::Warn, "firewall", ALL);
+    }
+}
+
+/// Of what was forwarded the kernel tells no chain where it came in, nor of what came in where it goes out.
+#[test]
+fn a_rule_that_asks_for_an_interface_that_its_hook_is_not_told_fits_nothing() {
+    for (hook, untold, told) in [("postrouting", "ibrname", "obrname"), ("prerouting", "obrname", "ibrname")] {
+        let rule = |key, op| format!("[{}, {{\"accept\": null}}]", meta(key, op, "\"br0\""));
+        for op in ["==", "!="] {
+            let closed = nft_chain_at(hook, "bridge", "drop", &[&rule(untold, op)]);
+            let remedy = expect(filtered(closed), Level::Warn, "firewall", ALL);
+            assert_eq!(remedy, format!("nft insert rule bridge t f meta {told} br0 accept"));
+        }
+        let open = nft_chain_at(hook, "bridge", "drop", &[&rule(told, "==")]);
+        expect_ok(filtered(open), "firewall", "no firewall drops all");
+        let port = if hook == "postrouting" { "iifname" } else { "oifname" };
+        for family in ["inet", "bridge"] {
+            let closed = nft_chain_at(hook, family, "drop", &[&rule(port, "==")]);
+            expect(filtered(closed), Level::Warn, "firewall", ALL);
+        }
+    }
+    let mut chains = nft_chain_at("postrouting", "bridge", "drop", &[]);
+    chains[0].name = "f; reboot\n".to_owned();
+    let remedy = expect(filtered(chains), Level::Warn, "firewall", "chain bridge t f;reboot,");
+    assert_eq!(remedy, "see that its rules accept meta obrname br0: nft list ruleset shows them");
 }
 
 #[test]
@@ -202,18 +262,58 @@ fn what_is_not_understood_may_drop_and_never_passes_for_nothing() {
         r#"[{"jump": {"target": "nowhere"}}]"#,
         r#"[{"jump": null}]"#,
     ] {
-        let part = filtered(nft_chain("inet", "accept", &[statement]));
-        expect_ok(part, "firewall", "rules of chain inet t f may drop some of it");
-        // And may accept some, but not all.
-        expect(filtered(nft_chain("inet", "drop", &[statement])), Level::Warn, "firewall", REST);
+        // Whatever stands behind it: it is not known whether a packet comes that far.
+        for behind in ["", r#", {"drop": null}"#, r#", {"accept": null}"#, r#", {"counter": null}"#] {
+            let statements = format!("{}{behind}]", statement.strip_suffix(']').unwrap());
+            let part = filtered(nft_chain("inet", "accept", &[&statements]));
+            expect_ok(part, "firewall", "rules of chain inet t f may drop some of it");
+            // And may accept some, but not all.
+            expect(filtered(nft_chain("inet", "drop", &[&statements])), Level::Warn, "firewall", REST);
+        }
     }
     let around = [r#"[{"jump": {"target": "f"}}]"#, r#"[{"jump": {"target": "f"}}]"#];
     expect_ok(filtered(nft_chain("inet", "accept", &around)), "firewall", "may drop some of it");
     let unread = |f: &mut Facts| {
         filtered(Vec::new())(f);
-        named(f).firewall.unread = vec!["ebtables' own table"];
+        named(f).firewall.unread = vec!["ebtables' own tables".to_owned()];
     };
-    expect_ok(unread, "firewall", "ebtables' own table may too and was not read");
+    expect_ok(unread, "firewall", "ebtables' own tables may too and was not read");
+}
+
+#[test]
+fn a_chain_at_an_interface_is_told_from_one_that_no_interfaces_packets_pass() {
+    let stands = |chain: &str, interface: &str| {
+        let says = format!(r#"{{"nftables": [{{"chain": {{"table": "t", "name": "c", {chain}}}}}]}}"#);
+        nft::ruleset(&says).unwrap().stands_at(interface)
+    };
+    for chain in [
+        r#""family": "netdev", "hook": "ingress", "dev": "eth0", "policy": "drop""#,
+        r#""family": "netdev", "hook": "egress", "dev": ["eth1", "eth0"], "policy": "accept""#,
+        r#""family": "inet", "hook": "ingress", "dev": "eth0""#,
+        r#""family": "netdev", "hook": "ingress", "dev": "eth*""#,
+        r#""family": "netdev", "hook": "ingress", "dev": [{"of": "tomorrow"}]"#,
+        r#""family": "bridge", "hook": "of tomorrow""#,
+    ] {
+        assert!(stands(chain, "eth0"), "{chain}");
+    }
+    for chain in [
+        r#""family": "netdev", "hook": "ingress", "dev": "eth1""#,
+        r#""family": "netdev", "hook": "ingress", "dev": "wlan*""#,
+        r#""family": "netdev""#,
+        r#""family": "inet", "hook": "input", "dev": "eth0""#,
+        r#""family": "bridge", "hook": "forward""#,
+        r#""family": "ip", "hook": "postrouting""#,
+    ] {
+        assert!(!stands(chain, "eth0"), "{chain}");
+    }
+}
+
+#[test]
+fn a_table_of_iptables_that_may_drop_and_is_not_read_is_named() {
+    assert_eq!(iptables::others("iptables-legacy", "nat\nfilter\n"), None);
+    assert_eq!(iptables::others("iptables-legacy", ""), None);
+    let others = iptables::others("iptables-legacy", "raw\nfilter\nmangle\nnat\n");
+    assert_eq!(others.as_deref(), Some("iptables-legacy's raw, mangle"));
 }
 
 #[test]
@@ -231,7 +331,7 @@ fn what_a_tool_says_and_is_no_ruleset_cannot_be_told_instead_of_being_empty() {
     ] {
         assert!(nft::ruleset(says).is_err(), "{says}");
     }
-    assert_eq!(nft::ruleset(r#"{"nftables": [{"metainfo": {"version": "1.0.6"}}]}"#), Ok(Vec::new()));
+    assert_eq!(nft::ruleset(r#"{"nftables": [{"metainfo": {"version": "1.0.6"}}]}"#), Ok(NONE));
     for says in
         ["iptables v1.8.9: table is incompatible\n", "-A FORWARD -j DROP\n", "-P FORWARD DROP\n-A X \"\n", "-X\n"]
     {
