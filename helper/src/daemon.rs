@@ -8,7 +8,7 @@ use crate::ledger::{self, Holder, Ledger, LoadError};
 use crate::libvirt;
 use crate::listen::{self, ListenError};
 use crate::node_user::{self, UnfitUser};
-use crate::pair::{self, PairError};
+use crate::pair::{self, Pair, PairError};
 use crate::pipeline::Helper;
 use crate::serve::{self, Source};
 use crate::sys;
@@ -116,9 +116,13 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
     let config = read_config(config_path)?;
     let node = node_user::find(&config.helper.node_user)?;
     let accel = accel::resolve(config.libvirt.accel);
-    let (ledger, records) = open_ledger(config.helper.state_dir.as_path(), clients)?;
-    let (source, bound) = match clients {
-        Clients::Socket => {
+    let pair = match clients {
+        Clients::Socket => None,
+        Clients::Stdin => Some(pair::take()?),
+    };
+    let (ledger, records) = open_ledger(config.helper.state_dir.as_path(), pair.as_ref())?;
+    let (source, bound) = match pair {
+        None => {
             let listening = match listen::passed()? {
                 Some(listening) => listening,
                 None => listen::bound(config.helper.socket.as_path(), node.gid)?,
@@ -126,7 +130,7 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
             let (socket, bound) = listening.into_parts();
             (Source::Listening(socket), bound)
         }
-        Clients::Stdin => (Source::Pair(pair::take()?), None),
+        Some(pair) => (Source::Pair(pair), None),
     };
     virt::error::clear_error_callback();
     sys::libvirt_initialize().map_err(|e| StartError::Libvirt(e.message().to_owned()))?;
@@ -170,14 +174,11 @@ pub(crate) fn run(config_path: &Path, clients: Clients) -> Result<(), StartError
 
 /// Opens the ledger; the helper of a node that was started anew waits a while for the one before it, as long as that node is
 /// there.
-fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), StartError> {
-    let me = match clients {
-        Clients::Socket => return Ok(ledger::open(state_dir, Holder::Listens)?),
-        Clients::Stdin => Holder::EndsWithItsNode,
-    };
+fn open_ledger(state_dir: &Path, pair: Option<&Pair>) -> Result<(Ledger, Records), StartError> {
+    let Some(pair) = pair else { return Ok(ledger::open(state_dir, Holder::Listens)?) };
     let (start, mut told) = (Instant::now(), false);
     loop {
-        let locked = match ledger::open(state_dir, me) {
+        let locked = match ledger::open(state_dir, Holder::EndsWithItsNode) {
             Err(locked @ LoadError::Locked { .. }) => locked,
             opened => return Ok(opened?),
         };
@@ -185,7 +186,7 @@ fn open_ledger(state_dir: &Path, clients: Clients) -> Result<(Ledger, Records), 
         if start.elapsed() >= if ends { PREDECESSOR } else { NEIGHBOUR } {
             return Err(locked.into());
         }
-        if pair::is_over() {
+        if pair.is_over() {
             return Err(StartError::NodeEnded);
         }
         if ends && !told {

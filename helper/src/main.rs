@@ -102,15 +102,22 @@ fn main() -> ExitCode {
 }
 
 fn copy_node_log() -> ExitCode {
+    let failed = |why: String| {
+        eprintln!("bcd-helper: the node's log cannot be copied: {why}");
+        ExitCode::FAILURE
+    };
+    // Whoever starts this becomes the node.
+    let node = match sys::open_process(nix::unistd::getppid()) {
+        // Closed by the end of this process, which may call nothing for it.
+        Ok(node) => std::mem::ManuallyDrop::new(node),
+        Err(cause) => return failed(format!("the process that started this one cannot be followed: {cause}")),
+    };
     match harden::enter_for_relay() {
         Ok(()) => {
-            relay::run();
+            relay::run(&node);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("bcd-helper: the node's log cannot be copied: {}", log::chain(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(log::chain(&error)),
     }
 }
 

@@ -1,11 +1,16 @@
-//! Root's side of a standalone node's log: copies standard input to standard error, a line at a time, and ends with it.
+//! Root's side of a standalone node's log: copies standard input to standard error, a line at a time, and ends with it or with
+//! the node.
 //!
 //! Room: `helper`. The node must not share the descriptor that the helper's audit events go to: it could write lines that look
 //! like them, cut the file off, or stop the terminal. Invariants: each line of the node's says that it is, has no control
 //! character, and is bounded; more than a rate is counted and not written; whatever becomes of standard error, standard input
-//! is read to its end, so that nobody waits for this process. One thread, which keeps two descriptors and no right at all.
+//! is read to its end, so that nobody waits for this process; it ends after the node, though another holds the pipe still. One
+//! thread, which keeps three descriptors and no right at all.
 use bcd_confine::log::printable;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// What begins each line of the node's. No event of the helper's begins so: those begin with a time or a level.
@@ -25,6 +30,46 @@ const BYTES: usize = 256 * 1024;
 
 /// The time over which both are counted.
 const WINDOW: Duration = Duration::from_secs(10);
+
+/// Bytes that are read after the node's end: what a pipe holds at most for somebody without root (`pipe-max-size`).
+const LEFT_BYTES: usize = 1 << 20;
+
+/// What the node writes, to its end or the node's.
+struct Input<P, N> {
+    pipe: P,
+    /// Can be read from once the node has ended.
+    node: N,
+    /// Of an ended node: how much is still read.
+    left: Option<usize>,
+}
+
+impl<P: AsFd, N: AsFd> Input<P, N> {
+    /// Waits for the pipe or the node's end; answers whether each is there.
+    fn wait(&self, timeout: Option<TimeSpec>) -> io::Result<(bool, bool)> {
+        let mut asked =
+            [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN), PollFd::new(self.node.as_fd(), PollFlags::POLLIN)];
+        ppoll(&mut asked, timeout, None)?;
+        let [pipe, node] = asked.map(|end| end.any().unwrap_or(true));
+        Ok((pipe, node))
+    }
+}
+
+impl<P: AsFd, N: AsFd> Read for Input<P, N> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left.is_none() && self.wait(None)?.1 {
+            self.left = Some(LEFT_BYTES);
+        }
+        let Some(left) = self.left else { return Ok(nix::unistd::read(&self.pipe, buffer)?) };
+        // What it said before; more comes of nobody who is asked.
+        if !self.wait(Some(TimeSpec::new(0, 0)))?.0 {
+            return Ok(0);
+        }
+        let most = buffer.len().min(left);
+        let read = nix::unistd::read(&self.pipe, buffer.get_mut(..most).unwrap_or_default())?;
+        self.left = Some(left.saturating_sub(read));
+        Ok(read)
+    }
+}
 
 /// Copies until the end of `input`. Errors of `output` lose what was to be written.
 pub(crate) fn copy(input: impl Read, mut output: impl Write, clock: impl Fn() -> Instant) {
@@ -151,9 +196,9 @@ impl Budget {
     }
 }
 
-/// Copies this process's standard input to its standard error.
-pub(crate) fn run() {
-    copy(io::stdin().lock(), io::stderr().lock(), Instant::now);
+/// Copies this process's standard input to its standard error, until the end of `node`, a descriptor of a process.
+pub(crate) fn run(node: &OwnedFd) {
+    copy(Input { pipe: io::stdin(), node, left: None }, io::stderr().lock(), Instant::now);
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Accepts connections, keeps their number within bounds, and ends in good order.
 //!
 //! Room: `helper`. Connections come from a listener, or there is the one that the node made when it started this helper, and
-//! then the helper ends with it. A listener's mode lets through more users than the one that is answered: a connection of
+//! then the helper ends with it, and with that node: a process that the node left behind may hold the other end still. A listener's mode lets through more users than the one that is answered: a connection of
 //! another is closed as it is accepted, and costs no place, buffer or task. Among those of the node's user, when all places are
 //! taken, the newcomer gets in and another goes: first one of a process that holds more than its share, then one that has not
 //! greeted, of the process that holds most connections, the longest silent. So a flood drives out itself, and before it costs a
 //! session: all that wait come in at once. Losing a connection loses no effect.
 use crate::audit::{self, Rate};
+use crate::pair::Pair;
 use crate::pipeline::Helper;
 use crate::session;
+use crate::sys;
 use crate::watchdog::{self, Watchdog};
 use bcd_policy::Peer;
 use bcd_protocol::limits;
@@ -17,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -48,8 +51,8 @@ const SHARE: usize = limits::CONNECTIONS / 4;
 pub(crate) enum Source {
     /// A listening socket.
     Listening(OwnedFd),
-    /// The one connection.
-    Pair(OwnedFd),
+    /// The one connection, and who is at its other end.
+    Pair(Pair),
 }
 
 /// The same, ready to be awaited.
@@ -60,10 +63,15 @@ enum Door {
 }
 
 impl Door {
-    fn new(source: Source) -> std::io::Result<Self> {
+    /// The door, and of a pair the process at its other end.
+    fn new(source: Source) -> std::io::Result<(Self, Option<AsyncFd<OwnedFd>>)> {
         Ok(match source {
-            Source::Listening(socket) => Self::Listener(UnixSeqpacketListener::try_from(socket)?),
-            Source::Pair(socket) => Self::One(Some(UnixSeqpacket::try_from(socket)?)),
+            Source::Listening(socket) => (Self::Listener(UnixSeqpacketListener::try_from(socket)?), None),
+            Source::Pair(pair) => {
+                let (socket, node) = pair.into_parts();
+                let node = sys::readable(node)?;
+                (Self::One(Some(UnixSeqpacket::try_from(socket)?)), Some(node))
+            }
         })
     }
 
@@ -106,6 +114,15 @@ impl Door {
     /// Whether no connection can come any more once those that came are gone.
     fn is_over(&self) -> bool {
         matches!(self, Self::One(None))
+    }
+}
+
+/// Ends when the process has; never, where there is none to end with.
+async fn ended(process: Option<&AsyncFd<OwnedFd>>) {
+    match process {
+        // An error is one of a runtime that shuts down.
+        Some(process) => drop(process.readable().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -258,7 +275,7 @@ async fn let_in(
 /// # Errors
 /// When the listener or the signals cannot be used.
 pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<()> {
-    let mut door = Door::new(source)?;
+    let (mut door, node) = Door::new(source)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     crate::daemon::ending_signals().thread_unblock()?;
@@ -288,6 +305,10 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
             _ = interrupt.recv() => break,
             // Before the rest: a flood keeps the rest busy for ever, and is no hang.
             () = watchdog.due() => watchdog::feed(),
+            () = ended(node.as_ref()) => {
+                told = false;
+                break;
+            }
             Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
             // It never ends but by a panic, which must not leave what is unfinished so for ever.
             _ = &mut settling => settling = settle(PAUSE),
@@ -319,16 +340,16 @@ pub(crate) async fn run(helper: Arc<Helper>, source: Source) -> std::io::Result<
     drop(door);
     settling.abort();
     let _none_listens = stop.send(true);
-    let ended = async {
+    let ends = async {
         while sessions.join_next().await.is_some() {}
         helper.idle().await;
     };
-    tokio::pin!(ended);
+    tokio::pin!(ends);
     let grace = tokio::time::sleep(GRACE);
     tokio::pin!(grace);
     loop {
         tokio::select! {
-            () = &mut ended => tracing::info!("stopped"),
+            () = &mut ends => tracing::info!("stopped"),
             // Effects that take their time are no hang either.
             () = watchdog.due() => {
                 watchdog::feed();

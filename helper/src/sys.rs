@@ -2,7 +2,12 @@
 //!
 //! Room: `helper`. Each function upholds its own safety conditions; callers have none.
 #![allow(unsafe_code)]
+use nix::errno::Errno;
+use nix::unistd::Pid;
+use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use virt::domain::Domain;
 use virt::sys;
 
@@ -31,6 +36,27 @@ pub(crate) fn domain_state(domain: &Domain) -> Result<sys::virDomainState, virt:
 pub(crate) fn libvirt_initialize() -> Result<(), virt::error::Error> {
     // SAFETY: takes nothing, may be called any number of times from any thread (libvirt-host.h).
     if unsafe { sys::virInitialize() } < 0 { Err(virt::error::Error::last_error()) } else { Ok(()) }
+}
+
+/// A descriptor of the process `pid`, which can be read from once that process has ended.
+///
+/// # Errors
+/// The kernel's: `ESRCH` when there is no such process.
+pub(crate) fn open_process(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: two integers.
+    let result = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    let descriptor = RawFd::try_from(result).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the kernel has just made it for this process, closed on execution.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// A descriptor that the runtime tells of when it can be read from.
+///
+/// # Errors
+/// When it cannot be waited for.
+pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: what is owned stays the same open descriptor for as long as the result, which takes it over, has it.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
 /// Takes a descriptor that the service manager passed.

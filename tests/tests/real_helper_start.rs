@@ -264,6 +264,8 @@ fn a_bounding_set_that_cannot_be_reduced_is_told_and_refused_where_the_whole_is_
     let without = |list: &str| ["setpriv".to_owned(), format!("--bounding-set={list}"), "--".to_owned()];
     let place = Place::new("bounded");
     let helper = daemons::helper_under(&place, &without("-setpcap"));
+    // Its socket is there before.
+    wait_for("what it ended up with", 20, || helper.log().contains(" sandbox capabilities="));
     let log = helper.log();
     let told: Vec<_> = log.lines().filter(|line| line.contains("the bounding set stays wider")).collect();
     assert_eq!(told.len(), 1, "{log}");

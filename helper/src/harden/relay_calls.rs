@@ -5,10 +5,11 @@
 use super::seccomp::INTRUDER;
 use bcd_confine::seccomp::Filter;
 
-/// Reading, writing, the clock; the C library's memory and its end.
+/// Reading, writing, waiting for either a line or the node's end, the clock; the C library's memory and its end.
 const CALLS: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
+    libc::SYS_ppoll,
     libc::SYS_brk,  // rare: the allocator, for more than it has
     libc::SYS_mmap, // rare: the allocator, for more than it has
     libc::SYS_munmap,

@@ -100,3 +100,51 @@ fn a_broken_output_does_not_end_the_reading() {
     copy(&mut input, Broken, || now);
     assert!(input.is_empty(), "{} bytes are unread", input.len());
 }
+
+#[test]
+fn a_pipe_that_somebody_else_holds_is_read_to_the_nodes_end_and_no_further() {
+    let (pipe, mut held) = io::pipe().unwrap();
+    // Closed, it can be read from, as a process's descriptor once that has ended.
+    let (node, ends) = io::pipe().unwrap();
+    held.write_all(b"before\n").unwrap();
+    let copying = std::thread::spawn(move || {
+        let mut output = Vec::new();
+        copy(Input { pipe, node, left: None }, &mut output, Instant::now);
+        String::from_utf8(output).unwrap()
+    });
+    held.write_all(b"last\n").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!copying.is_finished(), "the node is there still");
+    drop(ends);
+    assert_eq!(copying.join().unwrap(), "node: before\nnode: last\n");
+    assert_eq!(held.write_all(b"x").map_err(|e| e.kind()), Err(ErrorKind::BrokenPipe), "it is over");
+}
+
+#[test]
+fn whoever_goes_on_writing_after_the_nodes_end_keeps_nothing_going() {
+    let (pipe, mut held) = io::pipe().unwrap();
+    let (node, ends) = io::pipe().unwrap();
+    drop(ends);
+    let flood = std::thread::spawn(move || {
+        let line = [vec![b'f'; 4095], vec![b'\n']].concat();
+        let mut written = 0_usize;
+        while held.write_all(&line).is_ok() {
+            written += line.len();
+        }
+        written
+    });
+    let mut input = Input { pipe, node, left: None };
+    let mut read = 0;
+    let mut buffer = [0; 8192];
+    loop {
+        // Slower than it is written.
+        std::thread::sleep(Duration::from_micros(200));
+        match input.read(&mut buffer).unwrap() {
+            0 => break,
+            more => read += more,
+        }
+    }
+    drop(input);
+    assert!(read <= LEFT_BYTES, "{read}");
+    assert!(flood.join().unwrap() < 2 * LEFT_BYTES);
+}

@@ -80,3 +80,48 @@ fn a_terminal_or_journal_that_goes_away_ends_neither_half() {
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     wait_for("the end of root's side", 10, || !is_helper(helper) && !is_relay(relay));
 }
+
+/// Takes every socket of a process and its output, as one that it forked would have them, says how many sockets, and keeps them.
+const FORK: &str = r#"
+import ctypes, os, sys, time
+node = int(sys.argv[1])
+pidfd, kernel, sockets = os.pidfd_open(node), ctypes.CDLL(None), 0
+for fd in os.listdir(f'/proc/{node}/fd'):
+    to = os.readlink(f'/proc/{node}/fd/{fd}')
+    if to.startswith(('socket:', 'pipe:')):
+        if kernel.syscall(438, pidfd, int(fd), 0) < 0: sys.exit(f'{fd}: {to}')
+        sockets += to.startswith('socket:')
+print(sockets, flush=True)
+time.sleep(600)
+"#;
+
+#[test]
+fn roots_side_ends_with_its_node_though_a_fork_of_that_keeps_the_pair_and_the_pipe() {
+    let test = "roots_side_ends_with_its_node_though_a_fork_of_that_keeps_the_pair_and_the_pipe";
+    if !bcd_tests::real(test) {
+        return;
+    }
+    let place = Place::new("fork");
+    let daemon = daemons::standalone(&place);
+    wait_for_helper(&daemon);
+    let node = daemon.pid();
+    let (helper, relay, log) = (helper_of(node), relay_of(node), place.root().join("standalone.log"));
+    let mut fork = Command::new("python3");
+    fork.args(["-c", FORK, &node.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut fork = match fork.spawn() {
+        Ok(fork) => Own(fork),
+        Err(error) => {
+            eprintln!("{test} skipped: no python3 to be a fork ({error})");
+            return;
+        }
+    };
+    let said = BufReader::new(fork.0.stdout.take().expect("its output")).lines().next();
+    let sockets: u32 = said.and_then(Result::ok).and_then(|line| line.parse().ok()).expect("it has them");
+    assert!(sockets > 0, "it has no pair");
+    daemon.kill();
+    wait_for("the helper's end", 10, || !is_helper(helper));
+    wait_for("the end of what copies the log", 10, || !is_relay(relay));
+    assert!(fork.0.try_wait().expect("wait").is_none(), "it holds both still");
+    let text = fs::read_to_string(&log).expect("a log");
+    assert!(text.contains("the node is gone") && text.contains("stopped"), "{text}");
+}

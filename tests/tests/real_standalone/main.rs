@@ -134,7 +134,7 @@ fn a_standalone_node_has_nothing_of_root_left_and_its_helper_all_it_needs() {
     let to = |pid: Pid, descriptor: u32| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).expect("a descriptor");
     assert_eq!((to(node, 1), to(node, 2)), (to(relay, 0), to(relay, 0)));
     assert!(to(relay, 0).display().to_string().starts_with("pipe:"));
-    assert_eq!(fs::read_dir(format!("/proc/{relay}/fd")).expect("descriptors").count(), 3);
+    assert_eq!(fs::read_dir(format!("/proc/{relay}/fd")).expect("descriptors").count(), 4);
 
     let environment = fs::read(format!("/proc/{node}/environ")).expect("environment");
     let environment = String::from_utf8_lossy(&environment);
