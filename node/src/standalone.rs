@@ -17,7 +17,7 @@ use crate::node_user::{self, Found};
 use bcd_confine::inherited;
 use bcd_confine::trust::{self, Untrusted};
 use bcd_protocol::config::Config;
-use bcd_protocol::node_user::make;
+use bcd_protocol::node_user::fit;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -122,18 +122,10 @@ fn must_be_root() -> Result<(), Fault> {
 
 /// The node's user, by the rule that the helper starts by: nothing is begun for one that it refuses.
 fn fit_user(name: &str) -> Result<User, Fault> {
-    let found = node_user::look(name).map_err(|e| {
-        Fault::because(FaultKind::Internal, format!("the host's user database cannot be asked for {name}"), e)
-    })?;
-    let Found { user, candidate } = found.ok_or_else(|| {
-        let sentence =
-            format!("helper.node_user {name} is no user of this host: create it ({}) or name another", make(name));
-        Fault::new(FaultKind::InvalidSpec, sentence)
-    })?;
-    candidate.judge().map_err(|why| {
-        Fault::new(FaultKind::InvalidSpec, format!("helper.node_user {name} has {why}: {}", why.remedy(name)))
-    })?;
-    Ok(user)
+    let found = node_user::look(name)
+        .map_err(|e| Fault::because(FaultKind::Internal, "the node's user cannot be looked up", e))?;
+    let found = found.map(|Found { user, candidate }| (user, candidate));
+    fit(name, found).map_err(|e| Fault::new(FaultKind::InvalidSpec, e.to_string()))
 }
 
 fn failed(what: &'static str) -> impl Fn(Errno) -> Fault {

@@ -12,6 +12,9 @@ pub const GUESTS_GROUP: &str = "kvm";
 /// The group whose members libvirt lets manage every domain of the host, which is as much as being root.
 pub const LIBVIRT_GROUP: &str = "libvirt";
 
+/// The groups of which the rule asks whether the host has them and the user is in them; see [`Candidate::new`].
+pub const ASKED: [&str; 2] = [GUESTS_GROUP, LIBVIRT_GROUP];
+
 /// The kernel's `overflowuid` and `overflowgid`: what it shows for whoever it cannot name, and user and group of services that
 /// have none of their own.
 const NAMELESS: u32 = 65_534;
@@ -98,7 +101,44 @@ pub fn make(user: &str) -> String {
     format!("useradd --system --user-group --no-create-home --shell /usr/sbin/nologin {user}")
 }
 
+/// Why the name in the configuration is none of a user that may be the node's; as text with what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoNode {
+    /// No such user.
+    #[error("helper.node_user {user} is no user of this host: create it ({}) or name another", make(.user))]
+    Missing {
+        /// The name.
+        user: String,
+    },
+    /// Not to be told apart, or root's equal.
+    #[error("helper.node_user {user} has {why}: {}", why.remedy(.user))]
+    Unfit {
+        /// The user.
+        user: String,
+        /// What it has.
+        why: Unfit,
+    },
+}
+
+/// The user that was found for `name` of the configuration, whatever form it has beside what is asked of it, when it may be
+/// the node's.
+///
+/// # Errors
+/// [`NoNode`]: none was found, or it may not.
+pub fn fit<U>(name: &str, found: Option<(U, Candidate)>) -> Result<U, NoNode> {
+    let (user, candidate) = found.ok_or_else(|| NoNode::Missing { user: name.to_owned() })?;
+    candidate.judge().map_err(|why| NoNode::Unfit { user: name.to_owned(), why })?;
+    Ok(user)
+}
+
 impl Candidate {
+    /// Of a user with these ids; `asked` are the gids of [`ASKED`], where the host has them.
+    #[must_use]
+    pub fn new(uid: u32, gid: u32, groups: Vec<u32>, asked: [Option<u32>; 2]) -> Self {
+        let [guests, libvirt] = asked;
+        Self { uid, gid, groups, guests, libvirt }
+    }
+
     /// Whether this user may be the node's.
     ///
     /// # Errors
@@ -188,6 +228,25 @@ mod tests {
         assert_eq!(unlisted(0).judge(), Err(Unfit::RootsGroup));
         assert_eq!(unlisted(LIBVIRT).judge(), Err(Unfit::LibvirtsGroup));
         assert_eq!(unlisted(990).judge(), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_names_the_user_what_it_has_and_what_to_do() {
+        let absent = fit::<()>("vm", None).unwrap_err();
+        assert_eq!(absent, NoNode::Missing { user: "vm".to_owned() });
+        assert_eq!(
+            absent.to_string(),
+            "helper.node_user vm is no user of this host: create it (useradd --system --user-group --no-create-home --shell \
+             /usr/sbin/nologin vm) or name another"
+        );
+        let member = fit("vm", Some(((), Candidate::new(990, 990, vec![990, LIBVIRT], [Some(KVM), Some(LIBVIRT)]))));
+        assert_eq!(
+            member.unwrap_err().to_string(),
+            "helper.node_user vm has group libvirt among its groups, which makes it root's equal: gpasswd --delete vm libvirt"
+        );
+        let guests = fit("vm", Some(((), Candidate::new(990, KVM, vec![KVM], [Some(KVM), Some(LIBVIRT)]))));
+        assert_eq!(guests, Err(NoNode::Unfit { user: "vm".to_owned(), why: Unfit::GuestsGroup }));
+        assert_eq!(fit("vm", Some((7, user(990, 990, &[100])))), Ok(7));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Who may call: root, the node's own user, and members of that user's group, by the kernel's word.
 //!
 //! Room: `node`. The socket's mode keeps others out already; this holds when a mode or a directory is set wrong.
+use bcd_confine::users;
 use bcd_protocol::id::GuestUid;
-use nix::unistd::{Gid, Uid, User, getgrouplist};
-use std::ffi::CString;
 use std::io;
 
 /// The peer of a connection, from `SO_PEERCRED`.
@@ -59,16 +58,12 @@ fn is_guest(caller: Caller) -> bool {
     GuestUid::new(caller.uid).is_ok()
 }
 
-/// Every group of the user with this uid, from the host's user database. Blocking.
+/// The groups of the user with this uid, from the host's user database; one that cannot be read there lets nobody in. Blocking.
 ///
 /// # Errors
-/// When the database cannot be read. A uid without an entry has no groups.
+/// When the database cannot be asked. A uid without an entry has no groups.
 pub fn groups_of(uid: u32) -> io::Result<Vec<u32>> {
-    let Some(user) = User::from_uid(Uid::from_raw(uid))? else {
-        return Ok(Vec::new());
-    };
-    let name = CString::new(user.name)?;
-    Ok(getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect())
+    users::groups_of_uid(uid).map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::facts::{Configuration, Configured, Facts, Kind, Part, Seen, Unasked, Words};
 use crate::fault::Fault;
 use crate::node_user::{self, Found};
+use bcd_confine::users;
 use bcd_protocol::config::Config;
 use bcd_protocol::node_user::GUESTS_GROUP;
 use nix::unistd::geteuid;
@@ -35,7 +36,7 @@ const CONFIGURATION_BYTES: u64 = 1 << 20;
 
 /// `program` is bcd itself, to ask as the node's user with; without one root asks nothing of that user's.
 pub(super) fn gather(path: &Path, program: Option<&Path>) -> Facts {
-    let kvm = node_user::gid_of(GUESTS_GROUP).map_err(|e| e.to_string());
+    let kvm = users::gid_of(GUESTS_GROUP).map_err(|e| e.cause.to_string());
     let (configuration, read) = read_configuration(path);
     let configured = read.map(|(text, config)| configured(path, &text, config, &kvm, program));
     Facts { configuration, host: host::host(kvm), configured }
@@ -98,7 +99,9 @@ pub(super) fn configured(
     let above = |socket: &Path| places::place(socket.parent().unwrap_or(Path::new("/")));
     Configured {
         file: path.to_owned(),
-        node_user: found.map(|found| found.map(|found| found.candidate)).map_err(|e| e.to_string()),
+        node_user: found
+            .map(|found| found.map(|found| found.candidate))
+            .map_err(|e| format!("{}: {}", e.what, e.cause)),
         probe,
         probed_as_node,
         virtlogd: default_libvirt.then(|| Path::new("/run/libvirt/virtlogd-sock").exists()),

@@ -92,7 +92,7 @@ pub(crate) fn answer() -> Result<String, Fault> {
         .map_err(|e| Fault::because(FaultKind::InvalidSpec, "the configuration cannot be used", e))?;
     let (name, uid, gid) = question.user;
     let found = node_user::look(&name)
-        .map_err(|e| Fault::because(FaultKind::Internal, "the user database cannot be asked", e))?;
+        .map_err(|e| Fault::because(FaultKind::Internal, "the node's user cannot be looked up", e))?;
     let found = found.filter(|found| (found.candidate.uid, found.candidate.gid) == (uid, gid));
     let Found { user, candidate } =
         found.ok_or_else(|| Fault::new(FaultKind::Denied, "the node's user has changed meanwhile"))?;
