@@ -5,19 +5,17 @@
 //! had none is told up to a rate and counted above it: a peer that floods the helper must not push the events of its
 //! effects out of a journal that limits what a service may write. Strangers, who get no session, have a rate of their own: they
 //! must not silence the node's events either.
+use crate::budget::{Budget, Tell, WINDOW};
 use bcd_policy::{Peer, Rule};
 use bcd_protocol::id::InstanceId;
 use bcd_protocol::reply::{FailureKind, Reply};
 use bcd_protocol::request::{Request, Verb};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Events without an effect that are told within [`WINDOW`]; a third of what journald takes of one service by default (10,000
 /// in 30 s). A node that starts with a thousand instances makes a few hundred.
 const TOLD: u32 = 1000;
-
-/// The time over which they are counted.
-const WINDOW: Duration = Duration::from_secs(10);
 
 /// Strangers that are told of within [`WINDOW`]: enough to see who it is.
 const STRANGERS_TOLD: u32 = 20;
@@ -125,39 +123,26 @@ fn may_have_had_an_effect(decision: Decision, reply: &Reply) -> bool {
     }
 }
 
-/// What to write of an event without an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tell {
-    /// It.
-    Event,
-    /// It, and before it how many were counted since the last one.
-    AfterCounted(u64),
-    /// That counting begins.
-    Beginning,
-    /// Nothing: it is counted.
-    Nothing,
-}
-
 /// A kind of event, of which a number is told within [`WINDOW`].
 #[derive(Debug)]
 pub(crate) struct Rate {
-    recent: Mutex<Recent>,
+    budget: Mutex<Budget>,
     kind: &'static str,
 }
 
 impl Rate {
     pub(crate) const fn new(most: u32, kind: &'static str) -> Self {
-        Self { recent: Mutex::new(Recent::new(most)), kind }
+        Self { budget: Mutex::new(Budget::of(most)), kind }
     }
 
     /// Whether one more, of `peer`, is to be written; else it is counted.
     fn admits(&self, peer: Peer) -> bool {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tell, most) = (recent.tell(Instant::now()), recent.most);
-        drop(recent);
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tell, most) = (budget.spend(Instant::now(), 0), budget.most());
+        drop(budget);
         let (kind, peer_uid, peer_pid) = (self.kind, peer.uid, peer.pid);
         match tell {
-            Tell::Event => true,
+            Tell::It => true,
             Tell::AfterCounted(untold) => {
                 tracing::warn!(target: "audit", untold, kind, "some were counted and not written");
                 true
@@ -171,36 +156,6 @@ impl Rate {
             }
             Tell::Nothing => false,
         }
-    }
-}
-
-/// Events of one kind within the current window.
-#[derive(Debug)]
-struct Recent {
-    most: u32,
-    since: Option<Instant>,
-    told: u32,
-    untold: u64,
-}
-
-impl Recent {
-    const fn new(most: u32) -> Self {
-        Self { most, since: None, told: 0, untold: 0 }
-    }
-
-    fn tell(&mut self, now: Instant) -> Tell {
-        let over = self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW);
-        if over {
-            let untold = std::mem::take(&mut self.untold);
-            (self.since, self.told) = (Some(now), 1);
-            return if untold == 0 { Tell::Event } else { Tell::AfterCounted(untold) };
-        }
-        if self.told < self.most {
-            self.told = self.told.saturating_add(1);
-            return Tell::Event;
-        }
-        self.untold = self.untold.saturating_add(1);
-        if self.untold == 1 { Tell::Beginning } else { Tell::Nothing }
     }
 }
 
@@ -266,20 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told_once_the_window_is_over() {
-        let (mut recent, start) = (Recent::new(TOLD), Instant::now());
-        let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        for _ in 0..TOLD {
-            assert_eq!(recent.tell(at(0)), Tell::Event);
-        }
-        assert_eq!(recent.tell(at(1)), Tell::Beginning);
-        assert_eq!(recent.tell(at(9_999)), Tell::Nothing);
-        assert_eq!(recent.tell(at(10_000)), Tell::AfterCounted(2));
-        assert_eq!(recent.tell(at(10_001)), Tell::Event);
-        assert_eq!(recent.tell(at(25_000)), Tell::Event, "nothing was counted meanwhile");
-    }
-
-    #[test]
     fn strangers_are_named_a_few_times_and_counted_above_it() {
         let strangers = Rate::new(2, "strangers");
         let text = captured(|| {
@@ -293,7 +234,7 @@ mod tests {
             lines[2].contains("a flood: ") && lines[2].contains("peer_uid=1000") && lines[2].contains("peer_pid=3"),
             "{text}"
         );
-        assert_eq!(strangers.recent.lock().unwrap().untold, 97);
+        assert_eq!(strangers.budget.lock().unwrap().untold(), 97);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 
 mod accel;
 mod audit;
+mod budget;
 mod daemon;
 mod effect;
 mod failpoint;

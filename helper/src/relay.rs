@@ -6,12 +6,13 @@
 //! character, and is bounded; more than a rate is counted and not written; whatever becomes of standard error, standard input
 //! is read to its end, so that nobody waits for this process; it ends after the node, though another holds the pipe still. One
 //! thread, which keeps three descriptors and no right at all.
+use crate::budget::{Budget, Tell};
 use bcd_confine::log::printable;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What begins each line of the node's. No event of the helper's begins so: those begin with a time or a level.
 const OF_NODE: &str = "node: ";
@@ -22,14 +23,11 @@ const OF_RELAY: &str = "bcd-helper: ";
 /// Bytes of a line that are shown; the rest is left out. The longest lines are errors with their causes.
 const LINE_BYTES: u64 = 4096;
 
-/// Lines that are shown within [`WINDOW`]: as many as the helper tells of what had no effect.
+/// Lines that are shown within [`WINDOW`](crate::budget::WINDOW): as many as the helper tells of what had no effect.
 const LINES: u32 = 1000;
 
 /// Bytes of lines that are shown within it.
 const BYTES: usize = 256 * 1024;
-
-/// The time over which both are counted.
-const WINDOW: Duration = Duration::from_secs(10);
 
 /// Bytes that are read after the node's end: what a pipe holds at most for somebody without root (`pipe-max-size`).
 const LEFT_BYTES: usize = 1 << 20;
@@ -74,7 +72,7 @@ impl<P: AsFd, N: AsFd> Read for Input<P, N> {
 /// Copies until the end of `input`. Errors of `output` lose what was to be written.
 pub(crate) fn copy(input: impl Read, mut output: impl Write, clock: impl Fn() -> Instant) {
     let mut input = BufReader::new(input);
-    let mut budget = Budget::new();
+    let mut budget = Budget::of_bytes(LINES, BYTES);
     let mut line = Vec::with_capacity(usize::try_from(LINE_BYTES).unwrap_or_default());
     let mut say = |text: &str| {
         // Nobody else could be told.
@@ -89,23 +87,23 @@ pub(crate) fn copy(input: impl Read, mut output: impl Write, clock: impl Fn() ->
         if !line.is_empty() {
             let text = shown(whole.unwrap_or(&line), cut);
             match budget.spend(clock(), text.len()) {
-                Spent::Told => say(&text),
-                Spent::AfterCounted(count) => {
+                Tell::It => say(&text),
+                Tell::AfterCounted(count) => {
                     say(&counted(count));
                     say(&text);
                 }
-                Spent::Beginning => {
+                Tell::Beginning => {
                     say(&format!("{OF_RELAY}the node writes too much of a log: further lines are counted\n"));
                 }
-                Spent::Nothing => {}
+                Tell::Nothing => {}
             }
         }
         if cut {
             skip_line(&mut input);
         }
         if ended {
-            if budget.untold > 0 {
-                say(&counted(budget.untold));
+            if budget.untold() > 0 {
+                say(&counted(budget.untold()));
             }
             return;
         }
@@ -148,51 +146,6 @@ fn skip_line(input: &mut impl BufRead) {
             return;
         }
         rest.clear();
-    }
-}
-
-/// What becomes of a line.
-#[derive(Debug, PartialEq, Eq)]
-enum Spent {
-    /// It is written.
-    Told,
-    /// It is written, and before it how many were not.
-    AfterCounted(u64),
-    /// It is the first that is not.
-    Beginning,
-    /// It is counted.
-    Nothing,
-}
-
-/// What may still be written in this window.
-#[derive(Debug)]
-struct Budget {
-    since: Option<Instant>,
-    lines: u32,
-    bytes: usize,
-    untold: u64,
-}
-
-impl Budget {
-    fn new() -> Self {
-        Self { since: None, lines: 0, bytes: 0, untold: 0 }
-    }
-
-    fn spend(&mut self, now: Instant, bytes: usize) -> Spent {
-        let over = self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW);
-        if over {
-            let untold = std::mem::take(&mut self.untold);
-            (self.since, self.lines, self.bytes) = (Some(now), 1, bytes);
-            return if untold == 0 { Spent::Told } else { Spent::AfterCounted(untold) };
-        }
-        self.bytes = self.bytes.saturating_add(bytes);
-        // Once too much, too much to the end of the window: a reader is told where the gap is.
-        if self.untold == 0 && self.lines < LINES && self.bytes <= BYTES {
-            self.lines = self.lines.saturating_add(1);
-            return Spent::Told;
-        }
-        self.untold = self.untold.saturating_add(1);
-        if self.untold == 1 { Spent::Beginning } else { Spent::Nothing }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What reaches root's terminal of what a node writes.
 use super::*;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 /// What is written of `input` when all of it comes at one moment.
 fn copied(input: &[u8]) -> String {
@@ -69,19 +70,18 @@ fn a_flood_of_long_lines_is_bounded_by_its_bytes() {
 
 #[test]
 fn after_a_flood_the_next_window_begins_with_the_count() {
-    let (mut budget, start) = (Budget::new(), Instant::now());
-    let at = |milliseconds| start + Duration::from_millis(milliseconds);
-    for _ in 0..LINES {
-        assert_eq!(budget.spend(at(0), 10), Spent::Told);
-    }
-    assert_eq!(budget.spend(at(1), 10), Spent::Beginning);
-    assert_eq!(budget.spend(at(9_999), 10), Spent::Nothing);
-    assert_eq!(budget.spend(at(10_000), 10), Spent::AfterCounted(2));
-    assert_eq!(budget.spend(at(10_001), 10), Spent::Told);
-    assert_eq!(budget.spend(at(10_002), BYTES), Spent::Beginning);
-    assert_eq!(budget.spend(at(10_003), 10), Spent::Nothing, "a short line does not slip through the gap");
-    assert_eq!(budget.spend(at(25_000), BYTES), Spent::AfterCounted(2));
-    assert_eq!(budget.spend(at(40_000), 10), Spent::Told);
+    let (mut output, start, lines) = (Vec::new(), Instant::now(), std::cell::Cell::new(0));
+    // All but the last line come at once, and that one when the window is over.
+    let clock = || {
+        lines.set(lines.get() + 1);
+        start + crate::budget::WINDOW * u32::from(lines.get() == LINES + 7)
+    };
+    copy(b"line\n".repeat(LINES as usize + 7).as_slice(), &mut output, clock);
+    let text = String::from_utf8(output).unwrap();
+    let last: Vec<&str> = text.lines().skip(LINES as usize).collect();
+    let [begun, counted, line] = last.as_slice() else { panic!("{last:?}") };
+    assert!(begun.contains("further lines are counted") && counted.ends_with(" 6"), "{last:?}");
+    assert_eq!(*line, "node: line");
 }
 
 #[test]
