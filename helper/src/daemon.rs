@@ -183,7 +183,8 @@ fn open_ledger(state_dir: &Path, pair: Option<&Pair>) -> Result<(Ledger, Records
             opened => return Ok(opened?),
         };
         let ends = matches!(locked, LoadError::Locked { holder: Holder::EndsWithItsNode, .. });
-        if start.elapsed() >= if ends { PREDECESSOR } else { NEIGHBOUR } {
+        let patience = if ends { PREDECESSOR } else { NEIGHBOUR };
+        if start.elapsed() >= patience {
             return Err(locked.into());
         }
         if pair.is_over() {

@@ -1,7 +1,7 @@
 //! `bcd doctor`: whether this host is ready to run instances. Each finding comes with what to do about it, and none needs
 //! the node.
 //!
-//! Room: `node`. `gather` looks and decides nothing; `judge` decides and looks at nothing, so each verdict has a test.
+//! Room: `node`. `gather` looks, and decides nothing but what may be looked at, and as whom; `judge` decides and looks at nothing, so each verdict has a test.
 //! Nothing here changes the host.
 use crate::fault::Fault;
 use schemars::JsonSchema;

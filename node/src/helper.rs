@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
-mod dial;
+pub(crate) mod dial;
 mod link;
 #[cfg(test)]
 mod tests;

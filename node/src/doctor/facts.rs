@@ -222,6 +222,14 @@ pub struct Entry {
     pub mode: u32,
 }
 
+impl Entry {
+    /// Whether it is root's and nobody else may write to it.
+    #[must_use]
+    pub fn is_roots_alone(&self) -> bool {
+        self.uid == 0 && self.mode & 0o022 == 0
+    }
+}
+
 /// Kinds of directory entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -1,8 +1,8 @@
 //! Looks at the host. Nothing is changed, and what cannot be seen is a fact too.
 //!
 //! Room: `node`. Blocking; whatever may hang is asked on a thread or in a process of its own with a deadline. Often this is
-//! root, on a host whose node's user may have been taken over: what is that user's, root neither opens nor connects to
-//! (`child` does), and does not follow (`places`).
+//! root, on a host whose node's user may have been taken over: what is that user's, root looks at by `O_PATH` alone
+//! (`places`), and neither reads nor follows nor connects to (`child` reads and connects).
 use super::facts::{Configuration, Configured, Facts, Kind, Part, Seen, Unasked, Words};
 use crate::fault::Fault;
 use crate::node_user::{self, Found};
@@ -48,7 +48,7 @@ pub(super) fn answer() -> Result<String, Fault> {
 }
 
 fn read_configuration(path: &Path) -> (Configuration, Option<(String, Config)>) {
-    let (way, text) = places::text(path, CONFIGURATION_BYTES);
+    let (way, text) = places::text(path, CONFIGURATION_BYTES, is_roots);
     if !is_roots(&way) {
         return (Configuration::Open(way), None);
     }
@@ -63,11 +63,11 @@ fn read_configuration(path: &Path) -> (Configuration, Option<(String, Config)>) 
     }
 }
 
-/// Whether nobody but root may change what lies on this way, as far as it can be seen: what somebody else wrote names no
-/// places that root looks at or changes.
+/// Whether nobody but root may change what lies on this way, as far as it can be seen: what somebody else wrote is not read,
+/// and names no places that root looks at or changes.
 fn is_roots(way: &[Part]) -> bool {
     way.iter().all(|part| match &part.seen {
-        Seen::There(entry) => entry.kind != Kind::Link && entry.uid == 0 && entry.mode & 0o022 == 0,
+        Seen::There(entry) => entry.kind != Kind::Link && entry.is_roots_alone(),
         Seen::Missing | Seen::Unseen(_) => true,
         Seen::Behind => false,
     })
@@ -140,8 +140,9 @@ fn output(program: &Path, arguments: &[&str], patience: Duration) -> Result<Stri
     output_of(&mut command, "", patience, SAYS)
 }
 
-/// As [`output`], for a command that reads `input` and says `most` bytes at the most. It has no descriptor but its three pipes.
-fn output_of(command: &mut Command, input: &str, patience: Duration, most: u64) -> Result<String, Words> {
+/// As [`output`], for a command that reads `input` and says `most` bytes at the most. Of ours it has its three pipes and
+/// no descriptor more; what was left open across an execution before comes with it.
+pub(super) fn output_of(command: &mut Command, input: &str, patience: Duration, most: u64) -> Result<String, Words> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let until = Instant::now() + patience;
     let mut child = command.spawn().map_err(|e| Words::from(e.to_string()))?;
@@ -168,10 +169,11 @@ fn output_of(command: &mut Command, input: &str, patience: Duration, most: u64) 
         }
     };
     match (ended, said) {
-        (Some(status), Some(Some(said))) if status.success() && said.len() as u64 <= most => {
+        // The closed pipe ends it: by its end it has failed.
+        (Some(_), Some(Some(said))) if said.len() as u64 > most => Err(Words::from("it says too much")),
+        (Some(status), Some(Some(said))) if status.success() => {
             String::from_utf8(said).map_err(|_| Words::from("what it says is not text"))
         }
-        (Some(status), Some(_)) if status.success() => Err(Words::from("it says too much")),
         (Some(_), Some(_)) => {
             let complaint = complaint.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
             Err(Words::from(complaint.lines().find(|line| !line.trim().is_empty()).unwrap_or("it fails")))

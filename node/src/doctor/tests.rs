@@ -41,12 +41,12 @@ fn place(path: &str, last: Seen) -> Place {
     Place { way: way(path, last), free: Some(100 << 30) }
 }
 
-/// A host with hardware virtualisation on which everything is as it should be.
 /// A user of these ids and no further group, on a host with the groups kvm (107) and libvirt (106).
 fn user((uid, gid): (u32, u32)) -> Candidate {
     Candidate { uid, gid, groups: vec![gid], guests: Some(107), libvirt: Some(106) }
 }
 
+/// A host with hardware virtualisation on which everything is as it should be.
 fn healthy() -> Facts {
     let mut config = Config::parse("[helper]\ninstance_bridges = [\"br0\"]\n").unwrap();
     config.node.spec = Some("/etc/bcd/node.toml".to_owned().try_into().unwrap());

@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(2);
 ///
 /// # Errors
 /// When nobody listens at `path`, or this process may not connect to it.
-pub(super) async fn dial(path: &Path) -> io::Result<UnixSeqpacket> {
+pub(crate) async fn dial(path: &Path) -> io::Result<UnixSeqpacket> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     let address = UnixAddr::new(path)?;

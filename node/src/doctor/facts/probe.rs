@@ -38,8 +38,6 @@ pub enum Need {
     DataDir,
     /// `node.secrets`.
     Secrets,
-    /// The directory of `node.api`.
-    ApiDirectory,
 }
 
 /// Why no process asked as the node's user.

@@ -5,6 +5,7 @@
 use super::super::facts::{Document, Helper, Libvirt, Need, Node, Probe, Secrets, Unasked, Unread, Version, Words};
 use super::within;
 use crate::client::{Client, ClientError};
+use crate::helper::dial::dial;
 use crate::helper::{Helper as HelperClient, Reach};
 use crate::secret;
 use crate::spec;
@@ -48,7 +49,7 @@ pub(crate) fn probe(config_file: &Path, config: &Config, as_node: bool) -> Resul
     Ok(thread::scope(|scope| {
         let libvirt = scope.spawn(|| libvirt(&config.libvirt.uri));
         let node = scope.spawn(|| node(config.node.api.as_path()));
-        let helper = helper(config.helper.socket.as_path(), as_node);
+        let helper = helper(config.helper.socket.as_path(), ROOT, as_node);
         let died = || Words::from("asking it ended unexpectedly");
         Probe {
             helper,
@@ -65,14 +66,11 @@ pub(crate) fn probe(config_file: &Path, config: &Config, as_node: bool) -> Resul
 /// What the node has to get at and this process cannot. The document and the certificates are read, which says more.
 fn barred(config_file: &Path, config: &Config) -> Vec<(Need, i32)> {
     let (read, search, write) = (AccessFlags::R_OK, AccessFlags::X_OK, AccessFlags::W_OK);
-    let mut wanted = vec![
+    let wanted = [
         (Need::Configuration, config_file, read),
         (Need::DataDir, config.data_dir.as_path(), read | write | search),
         (Need::Secrets, config.node.secrets.as_path(), read | search),
     ];
-    if let Some(directory) = config.node.api.as_path().parent() {
-        wanted.push((Need::ApiDirectory, directory, write | search));
-    }
     let refused = wanted.into_iter().filter_map(|(need, path, flags)| match access(path, flags) {
         // What is not there is another check's finding.
         Ok(()) | Err(Errno::ENOENT) => None,
@@ -97,28 +95,30 @@ fn runtime<T>(work: impl Future<Output = Result<T, Words>>) -> Result<T, Words> 
     runtime.map_err(|e| Words::from(e.to_string()))?.block_on(work)
 }
 
-fn helper(socket: &Path, as_node: bool) -> Helper {
-    if let Err(Errno::EACCES) = access(socket, AccessFlags::W_OK) {
-        return Helper::Forbidden;
+/// Whether the helper, which has the uid `helper_uid`, answers on its socket.
+pub(crate) fn helper(socket: &Path, helper_uid: u32, as_node: bool) -> Helper {
+    match access(socket, AccessFlags::W_OK) {
+        Err(Errno::EACCES) => return Helper::Forbidden,
+        Err(Errno::ENOENT) => return Helper::Unreachable(Words::from(format!("there is no {}", socket.display()))),
+        Err(_) | Ok(()) => {}
     }
     let asked = runtime(async {
         // The helper answers one user and hangs up on others: for them, that root takes the connection is all to see.
-        let connected = tokio::time::timeout(HELPER_TIME, tokio_seqpacket::UnixSeqpacket::connect(socket)).await;
+        let connected = if as_node { None } else { Some(tokio::time::timeout(HELPER_TIME, dial(socket)).await) };
         let listens = match connected {
-            Ok(Ok(connection)) => connection.peer_cred().is_ok_and(|peer| peer.uid() == ROOT),
-            Ok(Err(e)) => return Err(Words::from(format!("nothing answers on {}: {e}", socket.display()))),
-            Err(_) => return Err(Words::from(format!("{} takes no connection", socket.display()))),
+            None => false,
+            Some(Ok(Ok(connection))) => connection.peer_cred().is_ok_and(|peer| peer.uid() == helper_uid),
+            Some(Ok(Err(e))) => return Err(Words::from(format!("nothing answers on {}: {e}", socket.display()))),
+            Some(Err(_)) => return Err(Words::from(format!("{} takes no connection", socket.display()))),
         };
-        let client = HelperClient::connect(socket, ROOT);
+        let client = HelperClient::connect(socket, helper_uid);
         match client.wait_until_up(HELPER_TIME).await {
             Ok(()) => Ok(match &*client.reach().borrow() {
                 Reach::Up { package, .. } => Helper::Welcome(Version::from(&**package)),
                 Reach::Down { reason } => Helper::Unreachable(Words::from(&**reason)),
             }),
-            Err(fault) => Ok(match listens && !as_node {
-                true => Helper::Listens,
-                false => Helper::Unreachable(Words::from(fault.chain())),
-            }),
+            Err(_) if listens => Ok(Helper::Listens),
+            Err(fault) => Ok(Helper::Unreachable(Words::from(fault.chain()))),
         }
     });
     asked.unwrap_or_else(Helper::Unreachable)

@@ -74,11 +74,11 @@ pub(super) fn probe_as(program: &Path, file: &Path, text: &str, user: &User) -> 
 /// first: then it asks nothing.
 pub(crate) fn answer() -> Result<String, Fault> {
     let internal = |what: &'static str| move |error: Errno| Fault::because(FaultKind::Internal, what, error);
-    if !geteuid().is_root() || ![is_pipe(stdin()), is_pipe(stdout())].into_iter().all(|pipe| pipe) {
+    if !(geteuid().is_root() && is_pipe(stdin()) && is_pipe(stdout())) {
         let sentence = "--probe is what bcd doctor asks of a process of its own: run bcd doctor, as root";
         return Err(Fault::new(FaultKind::Denied, sentence));
     }
-    leave_terminal().map_err(internal("the terminal cannot be left"))?;
+    lead_a_session().map_err(internal("the terminal cannot be left"))?;
     close_all_but_pipes()?;
     let mut text = String::new();
     stdin()
@@ -112,7 +112,7 @@ fn is_pipe(stream: impl AsFd) -> bool {
 }
 
 /// Becomes the head of a session without a terminal: from then on nothing is typed there and nothing read from there.
-fn leave_terminal() -> Result<(), Errno> {
+fn lead_a_session() -> Result<(), Errno> {
     match setsid() {
         // It is one already.
         Err(Errno::EPERM) if getsid(None)? == getpid() => Ok(()),

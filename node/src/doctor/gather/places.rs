@@ -102,11 +102,13 @@ pub(in super::super) fn place(path: &Path) -> Place {
     looked.unwrap_or_else(|| Place { way: hangs(path), free: None })
 }
 
-/// The way to `path` and the text of the regular file there, of `most` bytes at the most; no link is followed.
-pub(in super::super) fn text(path: &Path, most: u64) -> (Vec<Part>, Result<String, Unread>) {
+/// The way to `path` and the text of the regular file there, of `most` bytes at the most; no link is followed, and nothing is
+/// opened for reading but where `may` says of the way to it that it may be.
+pub(in super::super) fn text(path: &Path, most: u64, may: fn(&[Part]) -> bool) -> (Vec<Part>, Result<String, Unread>) {
     let read = patiently(path, move |path| {
         let walk = walk(path);
         let text = match (walk.end(), walk.way.last().map(|part| &part.seen)) {
+            (Some(_), _) if !may(&walk.way) => Err(Unread::from(Errno::EPERM)),
             (Some(opened), Some(Seen::There(Entry { kind: Kind::File, .. }))) => {
                 let reopened = File::open(by_descriptor(opened));
                 let errno = |e: std::io::Error| Unread::Errno(e.raw_os_error().unwrap_or(Errno::EIO as i32));

@@ -25,12 +25,11 @@ pub(super) fn barred(configured: &Configured) -> Vec<Finding> {
     let Some(probe) = configured.probe.as_ref().ok().filter(|_| configured.probed_as_node) else { return Vec::new() };
     let user = configured.config.helper.node_user.as_str();
     let told = probe.barred.iter().filter_map(|(need, errno)| {
-        let (path, what) = needed(configured, *need)?;
+        let (path, what) = needed(configured, *need);
         let judged = match need {
             Need::Configuration => false,
             Need::DataDir => !owned(configured, &configured.data_dir),
             Need::Secrets => !owned(configured, &configured.secrets),
-            Need::ApiDirectory => true,
         };
         let path = text(path);
         let look = command(&["namei", "-l", &path]);
@@ -43,14 +42,13 @@ pub(super) fn barred(configured: &Configured) -> Vec<Finding> {
 }
 
 /// Where the configuration has it, and what the node does there.
-fn needed(configured: &Configured, need: Need) -> Option<(&Path, &'static str)> {
+fn needed(configured: &Configured, need: Need) -> (&Path, &'static str) {
     let config = &configured.config;
-    Some(match need {
+    match need {
         Need::Configuration => (configured.file.as_path(), "read the configuration"),
         Need::DataDir => (config.data_dir.as_path(), "keep instances"),
         Need::Secrets => (config.node.secrets.as_path(), "read user data"),
-        Need::ApiDirectory => (config.node.api.as_path().parent()?, "make its API socket"),
-    })
+    }
 }
 
 fn owned(configured: &Configured, place: &Place) -> bool {

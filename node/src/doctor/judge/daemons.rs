@@ -158,6 +158,11 @@ pub(super) fn node(configured: &Configured, systemd: bool) -> Option<Finding> {
             )
         }
         Node::Answers { version, .. } => ok("node", format!("bcd node {version} answers on {socket}")),
+        Node::Forbidden if configured.probed_as_node => fail(
+            "node",
+            format!("{user} itself may not ask what listens on {socket}, which then is no node of its"),
+            by(systemd, "systemctl restart bcd-node", "end what listens there, and start the node as it was started"),
+        ),
         Node::Forbidden => warn(
             "node",
             format!("this user may not ask the node on {socket}"),

@@ -58,10 +58,10 @@ pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Ite
                 format!("name the place that {path} leads to in its stead"),
             ));
         }
-        if entry.uid == 0 && entry.mode & 0o022 == 0 {
+        if entry.is_roots_alone() {
             return None;
         }
-        let mut found = match entry.uid {
+        let found = match entry.uid {
             0 => format!("{path} has mode {:04o}: no one but root may write there", entry.mode),
             uid => format!("{path} belongs to uid {uid}: it must be root's"),
         };
@@ -72,8 +72,7 @@ pub(super) fn breaches<'a>(check: &'a str, way: &'a [Part]) -> impl Iterator<Ite
                 let fresh = format!("{named}.fresh");
                 let copy = command(&["install", "-o", "root", "-g", "root", "-m", "0644", "-T", &named, &fresh]);
                 let swap = command(&["mv", "-T", &fresh, &named]);
-                found.push_str("; read it through before it is kept");
-                format!("{copy} && {swap}")
+                format!("make a new one, {copy}, read {fresh} through, and put it in place: {swap}")
             }
             // A directory such as /tmp is everybody's on purpose: what lies in it has to move.
             Kind::Directory | Kind::Link | Kind::Socket | Kind::Other
@@ -154,8 +153,9 @@ fn helper_socket(configured: &Configured) -> Option<Finding> {
          where systemd does not run, once it is gone",
         entry.uid
     );
+    // A tree of somebody else's may have a mount in it.
     // No note behind it: a shell that knows no comments would take its words for names.
-    let remedy = on_name(way, command(&["rm", "-rf", "--", &text(path.as_path())]));
+    let remedy = on_name(way, command(&["rm", "-rf", "--one-file-system", "--", &text(path.as_path())]));
     Some(fail("sockets", found, remedy))
 }
 
@@ -177,7 +177,7 @@ fn helper_sockets(configured: &Configured, dir: &Path, user: &str) -> Vec<Findin
     let way = &configured.helper_sockets.way;
     let above = way.split_last().map_or(way.as_slice(), |(_, above)| above);
     let mut findings: Vec<Finding> = breaches(check, above).collect();
-    if entry.uid != 0 || entry.mode & 0o022 != 0 {
+    if !entry.is_roots_alone() {
         findings.push(fail(
             check,
             described(dir, entry, "others could put something in the helper's socket's place"),
@@ -215,10 +215,12 @@ fn node_sockets(configured: &Configured, dir: &Path, user: &str) -> Option<Findi
 
 /// What `entry`'s mode allows the user and group `ids`: three bits.
 fn allowed(entry: &Entry, (uid, gid): (u32, u32)) -> u32 {
-    match entry.uid == uid {
-        true => entry.mode >> 6,
-        false if entry.gid == gid => entry.mode >> 3,
-        false => entry.mode,
+    if entry.uid == uid {
+        entry.mode >> 6
+    } else if entry.gid == gid {
+        entry.mode >> 3
+    } else {
+        entry.mode
     }
 }
 

@@ -52,7 +52,11 @@ fn the_node_has_to_answer_in_this_version_and_read_everything() {
     let node = |node| |f: &mut Facts| asked(f).node = node;
     let remedy = expect(node(Node::Unreachable("no node answers on x".into())), Level::Fail, "node", "no node answers");
     assert_eq!(remedy, "systemctl start bcd-node");
-    expect(node(Node::Forbidden), Level::Warn, "node", "may not ask");
+    let remedy = expect(node(Node::Forbidden), Level::Fail, "node", "bcd itself may not ask");
+    assert_eq!(remedy, "systemctl restart bcd-node");
+    let other = |f: &mut Facts| (asked(f).node, named(f).probed_as_node) = (Node::Forbidden, false);
+    let remedy = expect(other, Level::Warn, "node", "this user may not ask");
+    assert!(remedy.starts_with("run bcd doctor as root"), "{remedy}");
     expect(node(answers("0.0.1".into(), Vec::new())), Level::Warn, "node", "version 0.0.1");
     let unread = answers(own(), vec!["libvirt: it hangs".into()]);
     expect(node(unread), Level::Warn, "node", "cannot read \"libvirt: it hangs\"");

@@ -23,13 +23,13 @@ fn a_fifo_or_a_device_in_the_place_of_a_file_is_named_and_not_waited_for() {
         let shown = path.display().to_string();
         assert_eq!(quickly(&shown, || ask::certificates(path)), Err(Unread::NoFile), "{shown}");
         assert_eq!(quickly(&shown, || ask::document(path)), Document::Unreadable(Unread::NoFile), "{shown}");
-        assert_eq!(quickly(&shown, || places::text(path, 10).1), Err(Unread::NoFile), "{shown}");
+        assert_eq!(quickly(&shown, || places::text(path, 10, |_| true).1), Err(Unread::NoFile), "{shown}");
     }
     let large = dir.path().join("large");
     fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(quickly("a large file", || ask::certificates(&large)), Err(Unread::TooLarge));
     assert_eq!(quickly("a large file", || ask::document(&large)), Document::Unreadable(Unread::TooLarge));
-    assert_eq!(quickly("a large file", || places::text(&large, 10).1), Err(Unread::TooLarge));
+    assert_eq!(quickly("a large file", || places::text(&large, 10, |_| true).1), Err(Unread::TooLarge));
 }
 
 #[test]
@@ -49,9 +49,11 @@ fn a_link_is_seen_as_one_and_nothing_behind_it_is_looked_at() {
     assert_eq!(last("link/file"), (Seen::Behind, false));
     assert_eq!(last("link/none"), (Seen::Behind, false), "nor does it tell whether there is something");
     assert_eq!(last("real/none"), (Seen::Missing, false));
-    assert_eq!(places::text(&dir.join("real/file"), 10).1.as_deref(), Ok("text"));
+    assert_eq!(places::text(&dir.join("real/file"), 10, |_| true).1.as_deref(), Ok("text"));
+    let unread = places::text(&dir.join("real/file"), 10, |way| way.is_empty());
+    assert_eq!(unread.1, Err(Unread::Errno(1)), "a way that is judged first and refused leads to nothing that is read");
     for path in ["link/file", "to-file"] {
-        assert!(places::text(&dir.join(path), 10).1.is_err(), "{path} was followed");
+        assert!(places::text(&dir.join(path), 10, |_| true).1.is_err(), "{path} was followed");
     }
     assert!(places::searchable(&dir.join("link"), Ok(107)).is_err());
     assert_eq!(places::searchable(&dir.join("real"), Ok(107)), Ok(Search::Allowed));

@@ -1,5 +1,5 @@
 //! Gathering: words of the kernel and of tools, and this very host.
-use super::gather::{ask, configured, gather, host};
+use super::gather::{ask, configured, gather, host, output_of};
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
@@ -73,6 +73,54 @@ fn what_a_configuration_names_is_looked_at_where_it_says() {
     assert!(matches!(&probe.helper, Helper::Unreachable(why) if why.as_str().contains("helper.sock")), "{probe:?}");
     assert!(matches!(&probe.node, Node::Unreachable(why) if why.as_str().contains("node.sock")), "{probe:?}");
     assert!(probe.libvirt.is_err());
+}
+
+#[test]
+fn a_program_that_says_too_much_is_told_from_one_that_fails() {
+    let said = |script: &str| {
+        let mut shell = std::process::Command::new("/bin/sh");
+        output_of(shell.args(["-c", script]), "", std::time::Duration::from_secs(20), 10)
+    };
+    assert_eq!(said("printf 0123456789").as_deref(), Ok("0123456789"));
+    for script in ["yes", "printf 0123456789a", "printf 0123456789a; exit 1"] {
+        assert_eq!(said(script), Err("it says too much".into()), "{script}");
+    }
+    assert_eq!(said("echo no >&2; exit 1"), Err("no".into()));
+}
+
+/// As a helper that answers somebody else alone: it hangs up on each connection, and takes the first one late.
+#[test]
+fn a_helper_whose_backlog_is_full_listens_all_the_same() {
+    use nix::sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept, bind, connect, listen, socket,
+    };
+    use std::os::fd::AsRawFd;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("helper.sock");
+    let address = UnixAddr::new(&path).unwrap();
+    let made = |flags| socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+    let server = made(SockFlag::SOCK_CLOEXEC);
+    bind(server.as_raw_fd(), &address).unwrap();
+    listen(&server, Backlog::new(1).unwrap()).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let client = made(SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC);
+        match connect(client.as_raw_fd(), &address) {
+            Ok(()) => waiting.push(client),
+            Err(errno) => break assert_eq!(errno, nix::errno::Errno::EAGAIN),
+        }
+    }
+    assert!(!waiting.is_empty());
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        while let Ok(taken) = accept(server.as_raw_fd()) {
+            nix::unistd::close(taken).unwrap();
+        }
+    });
+    let own = nix::unistd::geteuid().as_raw();
+    assert_eq!(ask::helper(&path, own, false), Helper::Listens);
+    let another = ask::helper(&path, own + 1, false);
+    assert!(matches!(another, Helper::Unreachable(_)), "somebody else's: {another:?}");
 }
 
 #[test]
