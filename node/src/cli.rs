@@ -42,7 +42,7 @@ use failure::Failure;
 pub struct Cli {
     #[command(flatten)]
     global: Global,
-    /// The node's API socket, for commands that ask a node: status, apply, plan, spec, console, events
+    /// The node's API socket, for commands that ask a node: status, apply, plan, spec, console, events [env: BCD_API]
     #[arg(long = "api", id = "api-before", value_name = "SOCKET", help_heading = "Which node")]
     api: Option<PathBuf>,
     #[command(subcommand)]
@@ -90,7 +90,7 @@ enum Command {
         #[arg(long, hide = true, value_name = "PID", requires = "helper_on_stdin")]
         log_relay: Option<i32>,
     },
-    /// Run the root helper in the foreground (runs the program bcd-helper)
+    /// Run the root helper, whose page is bcd-helper(8), in the foreground
     Helper {
         /// Passed on to bcd-helper
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]

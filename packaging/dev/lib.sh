@@ -18,8 +18,9 @@ wait_until() {
 	done
 }
 
-# A process id can be given to another process; its start time cannot. "PID START" names one process for good.
-process_id() { awk -v pid="$1" '{ sub(/^.*\) /, ""); print pid, $20 }' "/proc/$1/stat" 2>/dev/null; }
+# A process id can be given to another process; its start time cannot. "PID START" names one process for good. One that has ended
+# and that nobody asked about is none: process 1 of a container may be such a parent.
+process_id() { awk -v pid="$1" '{ sub(/^.*\) /, ""); if ($1 != "Z") print pid, $20 }' "/proc/$1/stat" 2>/dev/null; }
 process_is() { [ -n "${1:-}" ] && [ "$(process_id "$1")" = "$1 ${2:-}" ]; }
 
 # end_process PID START [SECONDS]: TERM, then KILL when it does not go. Only the very process that was remembered.

@@ -62,6 +62,19 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("json")
 }
 
+/// What the documentation shows and the package brings, read as the node reads it.
+#[test]
+fn the_documents_that_are_shown_are_documents() {
+    let shipped = include_str!("../../../examples/node.toml");
+    let spec = parse("node.toml", shipped).expect("examples/node.toml");
+    assert_eq!(spec.instances.len(), 1);
+    assert_eq!(spec.instances[0].nics.len(), 1, "with a NIC to be changed");
+    let page = include_str!("../../../docs/nodespec.md");
+    let (_, rest) = page.split_once("```toml\n").expect("an example");
+    let (shown, _) = rest.split_once("```").expect("its end");
+    assert_eq!(parse("nodespec.toml", shown).expect("docs/nodespec.md").instances.len(), 1);
+}
+
 /// The fault of the example with one text in place of another, which stands in it exactly once.
 fn fault(old: &str, new: &str) -> SpecError {
     assert_eq!(FULL.matches(old).count(), 1, "{old:?} names one place of the example");

@@ -1,6 +1,7 @@
 //! The Debian package's list of files, its scripts, and the helper's page.
 use super::{path, read};
 use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
 
 fn metadata() -> toml::Table {
     let manifest: toml::Table = toml::from_str(&read("node/Cargo.toml")).expect("a manifest");
@@ -23,9 +24,74 @@ fn every_unit_of_the_repository_is_in_the_package() {
         .map(|entry| format!("../packaging/systemd/{}", entry.expect("an entry").file_name().display()))
         .collect();
     assert_eq!(packaged, there);
-    for (from, _) in assets().iter().filter(|(from, _)| from.starts_with("../")) {
-        assert!(path("node").join(from).exists(), "{from} is not there");
+    assert!(shipped().len() > assets().len(), "every pattern of the sources' was looked for");
+}
+
+/// Each file of the sources that is in the package: where it lies in them, and its whole path in the package.
+fn shipped() -> Vec<(String, PathBuf)> {
+    let mut files = Vec::new();
+    for (from, to) in assets() {
+        let Some(from) = from.strip_prefix("../") else { continue };
+        let found = match from.split_once('*') {
+            Some((before, after)) => {
+                let directory = before.strip_suffix('/').expect("a pattern of whole names");
+                std::fs::read_dir(path(directory))
+                    .expect("the directory")
+                    .map(|entry| entry.expect("an entry").file_name().into_string().expect("utf-8"))
+                    .filter(|name| name.ends_with(after))
+                    .map(|name| format!("{directory}/{name}"))
+                    .collect()
+            }
+            None => vec![from.to_owned()],
+        };
+        assert!(!found.is_empty(), "{from} matches nothing");
+        for file in found {
+            assert!(path(&file).is_file(), "{file} is not there");
+            let name = Path::new(&file).file_name().expect("a name");
+            let place = if to.ends_with('/') { Path::new(&to).join(name) } else { PathBuf::from(&to) };
+            files.push((file, place));
+        }
     }
+    files
+}
+
+/// `path` without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut so_far, part| {
+        match part {
+            Component::ParentDir => assert!(so_far.pop(), "{}", path.display()),
+            Component::CurDir => {}
+            Component::Normal(_) | Component::RootDir | Component::Prefix(_) => so_far.push(part),
+        }
+        so_far
+    })
+}
+
+#[test]
+fn a_link_of_a_packaged_document_leads_to_another_one_or_is_said_to_be_of_the_sources() {
+    let places: BTreeSet<PathBuf> = shipped().into_iter().map(|(_, to)| to).collect();
+    for wanted in ["README.md", "SECURITY.md", "docs/install.md", "docs/nodespec.md", "examples/node.toml"] {
+        assert!(places.contains(&Path::new("usr/share/doc/bcd").join(wanted)), "{wanted}");
+    }
+    let (mut links, mut of_the_sources) = (0, BTreeSet::new());
+    for (from, place) in shipped().iter().filter(|(from, _)| from.ends_with(".md")) {
+        for line in read(from).lines() {
+            for part in line.split("](").skip(1) {
+                let target = part.split([')', '#']).next().unwrap_or_default();
+                if target.is_empty() || target.contains("://") {
+                    continue;
+                }
+                let leads = plain(&place.parent().expect("a directory").join(target));
+                links += 1;
+                if !places.contains(&leads) {
+                    assert!(line.contains("in the sources"), "{from}: {target} is not in the package");
+                    of_the_sources.insert(target.to_owned());
+                }
+            }
+        }
+    }
+    assert!(links > 50, "{links} links");
+    assert_eq!(of_the_sources, BTreeSet::from(["CONTRIBUTING.md", "packaging/README.md"].map(str::to_owned)));
 }
 
 #[test]

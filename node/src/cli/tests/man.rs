@@ -24,6 +24,10 @@ The node does not answer.
 .TP
 .B 4
 Not within \\-\\-timeout.
+.TP
+.BI 128+ n
+console: ended by signal
+.IR n .
 .SH ENVIRONMENT
 .TP
 .B BCD_CONFIG
@@ -51,6 +55,9 @@ User data: one file for each allocation, mode 0600, of the node's user.
 .TP
 .I /var/lib/bcd/
 Images and instances. Each guest's disk lies in instances/.
+.TP
+.I /usr/share/doc/bcd/docs/nodespec.md
+The document, field by field; the directory has the other pages, and examples/node.toml.
 ";
 
 /// All pages by file name.
@@ -71,12 +78,13 @@ fn pages() -> BTreeMap<String, String> {
 
 fn page(command: Command, more: &str, others: &[&str]) -> String {
     let title = command.get_display_name().unwrap_or("bcd").to_uppercase();
+    let values: Vec<(String, String)> = command.get_arguments().filter_map(long_with_value).collect();
     let man =
         Man::new(command).title(title).section("1").manual("bcd").source(concat!("bcd ", env!("CARGO_PKG_VERSION")));
     let mut roff = Vec::new();
     man.render_title(&mut roff).unwrap();
     man.render_name_section(&mut roff).unwrap();
-    man.render_synopsis_section(&mut roff).unwrap();
+    roff.extend(synopsis(&man, &values).into_bytes());
     man.render_description_section(&mut roff).unwrap();
     man.render_options_section(&mut roff).unwrap();
     if man_has_subcommands(others) {
@@ -89,6 +97,26 @@ fn page(command: Command, more: &str, others: &[&str]) -> String {
         text.push_str(&format!(".BR {} (1),\n", other.replace('-', "\\-")));
     }
     text.push_str(".BR bcd\\-helper (8),\n.BR bcd.toml (5)\n");
+    text
+}
+
+/// An option that takes a value: its long name and what stands for the value.
+fn long_with_value(argument: &clap::Arg) -> Option<(String, String)> {
+    let takes = argument.get_action().takes_values() && !argument.is_hide_set();
+    takes.then(|| Some((argument.get_long()?.to_owned(), argument.get_value_names()?.first()?.to_string())))?
+}
+
+/// The synopsis, in which clap_mangen leaves out that an option takes a value.
+fn synopsis(man: &Man, values: &[(String, String)]) -> String {
+    let mut roff = Vec::new();
+    man.render_synopsis_section(&mut roff).unwrap();
+    let mut text = String::from_utf8(roff).unwrap();
+    for (long, value) in values {
+        let long = long.replace('-', "\\-");
+        let bare = format!("\\fB\\-\\-{long}\\fR]");
+        assert!(text.contains(&bare), "{bare} is not in {text}");
+        text = text.replace(&bare, &format!("\\fB\\-\\-{long}\\fR \\fI{value}\\fR]"));
+    }
     text
 }
 
@@ -136,6 +164,9 @@ fn each_page_says_every_option_and_the_first_every_command() {
                 None => argument.get_value_names().unwrap()[0].to_string(),
             };
             assert!(page.contains(&shown), "bcd-{name}.1 does not say {shown}");
+            if let Some((long, value)) = long_with_value(argument) {
+                assert!(page.contains(&format!("[--{long} {value}]")), "the synopsis of {name}: --{long} {value}");
+            }
             let help = argument.get_help().unwrap().to_string();
             let words = help.split_whitespace().next_back().unwrap();
             assert!(page.contains(words), "bcd-{name}.1 does not explain {shown}");
