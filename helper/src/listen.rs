@@ -10,7 +10,7 @@ use nix::sys::socket::{
     getsockopt, listen, socket, sockopt,
 };
 use nix::sys::stat::{Mode, SFlag, fstatat, umask};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
+use nix::unistd::{Gid, Group, Uid, UnlinkatFlags, fchownat, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,17 @@ const BACKLOG: i32 = 128;
 /// Why there is no listening socket.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
+    /// The directory, or one on the way to it, is not there.
+    #[error("there is no {missing}, where the socket's directory has to be: install -d -o root -g {group} -m 0750 {directory}",
+        missing = missing.display(), directory = directory.display())]
+    Missing {
+        /// As far as it is there, and the first part that is not.
+        missing: PathBuf,
+        /// The whole directory.
+        directory: PathBuf,
+        /// Whose group enters it: by name where it has one.
+        group: String,
+    },
     /// The directory is not root's alone.
     #[error("the socket's directory is not safe")]
     Directory(#[source] Untrusted),
@@ -136,7 +147,8 @@ pub(crate) fn bound(path: &Path, group: Gid) -> Result<Listening, ListenError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(ListenError::Foreign { path: path.to_owned(), what: "no name of a file" });
     };
-    let directory = trust::open_directory(parent, Last::Closed).map_err(ListenError::Directory)?;
+    let directory =
+        trust::open_directory(parent, Last::Closed).map_err(|untrusted| unopened(untrusted, parent, group))?;
     clear_stale(&directory, name, path)?;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(system("make a socket for"))?;
@@ -151,6 +163,14 @@ pub(crate) fn bound(path: &Path, group: Gid) -> Result<Listening, ListenError> {
     let backlog = Backlog::new(BACKLOG).map_err(system("listen on"))?;
     listen(&socket, backlog).map_err(system("listen on"))?;
     Ok(Listening { socket, bound: Some(Bound { directory, name: name.to_owned() }) })
+}
+
+/// Why the socket's directory is not opened: a fresh boot without a service manager has none, which is told with its remedy.
+fn unopened(untrusted: Untrusted, directory: &Path, group: Gid) -> ListenError {
+    let Untrusted::Open { path, cause: Errno::ENOENT } = untrusted else { return ListenError::Directory(untrusted) };
+    let known = Group::from_gid(group).ok().flatten();
+    let group = known.map_or_else(|| group.to_string(), |group| group.name);
+    ListenError::Missing { missing: path, directory: directory.to_owned(), group }
 }
 
 /// The address of `name` in `directory`, by descriptor: the checked directory is the one used, and no path is too long.
@@ -183,5 +203,27 @@ fn clear_stale(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Lis
             unlinkat(directory, name, UnlinkatFlags::NoRemoveDir).map_err(system("remove the stale"))
         }
         Err(cause) => Err(system("probe")(cause)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told_with_the_command_that_makes_it() {
+        let missing = Path::new("/proc/self/no-such/bcd");
+        let path = missing.join("helper.sock");
+        let open = Untrusted::Open { path: PathBuf::from("/proc/self/no-such"), cause: Errno::ENOENT };
+        let told = unopened(open, missing, Gid::from_raw(0)).to_string();
+        assert!(told.contains("there is no /proc/self/no-such,"), "{told}");
+        assert!(told.ends_with(": install -d -o root -g root -m 0750 /proc/self/no-such/bcd"), "{told}");
+        let nameless = Untrusted::Open { path: path.clone(), cause: Errno::ENOENT };
+        let told = unopened(nameless, missing, Gid::from_raw(4_000_000_002)).to_string();
+        assert!(told.contains("-g 4000000002 "), "a group without a name is given by its number: {told}");
+        let other = Untrusted::Open { path: path.clone(), cause: Errno::EACCES };
+        assert!(matches!(unopened(other, missing, Gid::from_raw(0)), ListenError::Directory(_)));
+        let made = bound(Path::new("/no-such-directory-of-bcd/helper.sock"), Gid::from_raw(0)).map(drop);
+        assert!(matches!(made, Err(ListenError::Missing { .. })), "{made:?}");
     }
 }

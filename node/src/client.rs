@@ -21,8 +21,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// Longest wait for an answer's head: above the node's own deadline.
+/// Longest wait for an answer for which the node asks others, and for all of any answer: above the node's own deadline.
 const ANSWER_TIME: Duration = Duration::from_secs(90);
+/// Longest wait for the head of an answer that the node has at hand: one that is at work gives it in milliseconds.
+const READ_TIME: Duration = Duration::from_secs(10);
 /// Longest value in a stream or answer, bytes: the status of four thousand instances fits.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
@@ -77,13 +79,15 @@ pub enum ClientError {
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    read_time: Duration,
+    answer_time: Duration,
 }
 
 impl Client {
     /// The node that serves `socket`. Nothing is sent yet.
     #[must_use]
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned() }
+        Self { socket: socket.to_owned(), read_time: READ_TIME, answer_time: ANSWER_TIME }
     }
 
     /// The node's status.
@@ -159,7 +163,7 @@ impl Client {
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, CONSOLE_PROTOCOL)
             .body(Full::default());
-        let response = self.send(request).await?;
+        let response = self.send(request, self.answer_time).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let text = format!("HTTP status {}", response.status());
             return Err(ClientError::NotUnderstood { wanted: "a console", source: text.into() });
@@ -169,12 +173,12 @@ impl Client {
     }
 
     async fn value<T: DeserializeOwned>(&self, target: &str, wanted: &'static str) -> Result<T, ClientError> {
-        whole(self.send(Request::get(target).body(Full::default())).await?, wanted).await
+        whole(self.send(Request::get(target).body(Full::default()), self.read_time).await?, wanted).await
     }
 
     async fn values<T>(&self, target: &str, wanted: &'static str) -> Result<Values<T>, ClientError> {
         let request = Request::get(target).header(header::ACCEPT, "application/x-ndjson").body(Full::default());
-        let body = self.send(request).await?.into_body();
+        let body = self.send(request, self.read_time).await?.into_body();
         Ok(Values { body, line: BytesMut::new(), wanted, of: PhantomData })
     }
 
@@ -194,11 +198,15 @@ impl Client {
             .uri(target)
             .header(header::CONTENT_TYPE, media)
             .body(Full::from(document.text.clone()));
-        whole(self.send(request).await?, wanted).await
+        whole(self.send(request, self.answer_time).await?, wanted).await
     }
 
-    /// Sends one request on a connection of its own and answers what is not a refusal.
-    async fn send(&self, request: http::Result<Request<Full<Bytes>>>) -> Result<Response<Incoming>, ClientError> {
+    /// Sends one request on a connection of its own and answers what is not a refusal; its head has to come within `time`.
+    async fn send(
+        &self,
+        request: http::Result<Request<Full<Bytes>>>,
+        time: Duration,
+    ) -> Result<Response<Incoming>, ClientError> {
         let broken = |e: Box<dyn std::error::Error + Send + Sync>| ClientError::Broken { source: e };
         let mut request = request.map_err(|e| broken(e.into()))?;
         request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("localhost"));
@@ -215,9 +223,9 @@ impl Client {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(connection.with_upgrades());
-        let response = tokio::time::timeout(ANSWER_TIME, sender.send_request(request))
+        let response = tokio::time::timeout(time, sender.send_request(request))
             .await
-            .map_err(|_| ClientError::Late(ANSWER_TIME))?
+            .map_err(|_| ClientError::Late(time))?
             .map_err(lost)?;
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
@@ -297,5 +305,36 @@ impl<T: DeserializeOwned> Values<T> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_hangs_is_given_up_soon_where_it_only_reads_and_later_where_it_asks_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("node.sock");
+        // A stopped process: the kernel takes connections for it, and nothing answers.
+        let _hung = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let (read_time, answer_time) = (Duration::from_millis(40), Duration::from_millis(90));
+        let client = Client { read_time, answer_time, ..Client::new(&socket) };
+        let id = InstanceId::parse("a").unwrap();
+        let document = Document { name: "a.toml".to_owned(), format: Format::Toml, text: String::new() };
+        let late = |error: Option<ClientError>| match error {
+            Some(ClientError::Late(time)) => time,
+            other => panic!("not late: {other:?}"),
+        };
+        assert_eq!(late(client.status().await.err()), read_time);
+        assert_eq!(late(client.spec().await.err()), read_time);
+        assert_eq!(late(client.instance(&id).await.err()), read_time);
+        assert_eq!(late(client.watch().await.err()), read_time);
+        assert_eq!(late(client.events(None, true).await.err()), read_time);
+        assert_eq!(late(client.plan(&document).await.err()), answer_time);
+        assert_eq!(late(client.apply(&document, ApplyOptions::default()).await.err()), answer_time);
+        assert_eq!(late(client.console(&id, Attach::ReadOnly).await.err()), answer_time);
+        let usual = Client::new(&socket);
+        assert_eq!((usual.read_time, usual.answer_time), (Duration::from_secs(10), Duration::from_secs(90)));
     }
 }

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
+mod advise;
 mod check;
 mod locate;
 pub mod parse;

@@ -3,15 +3,13 @@
 //! Room: `protocol`. Parsing only; who may own or write the file is checked by whoever opens it. Every key has a default
 //! that is safe on a fresh host: no bridge is listed, so no instance gets a NIC until an administrator lists one.
 use crate::id::BridgeName;
-use crate::limits;
 use crate::size::{DiskBytes, MemoryBytes};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 mod locate;
+mod read;
 #[cfg(test)]
 mod tests;
 
@@ -72,15 +70,15 @@ pub struct NodeConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ImagesConfig {
     /// Hosts (`name` or `name:port`, in lower case) that images may be fetched from; empty: any.
-    #[serde(deserialize_with = "hosts")]
+    #[serde(deserialize_with = "read::hosts")]
     pub allowed_hosts: Vec<String>,
     /// A PEM file of authorities trusted beside the system's.
     pub ca_file: Option<HostPath>,
     /// Most bytes of one image file, 1 MiB to 64 TiB. Default 64 GiB.
-    #[serde(deserialize_with = "image_bytes")]
+    #[serde(deserialize_with = "read::image_bytes")]
     pub max_bytes: u64,
     /// Downloads under way at once, 1 to 64. Default 2.
-    #[serde(deserialize_with = "downloads")]
+    #[serde(deserialize_with = "read::downloads")]
     pub max_downloads: u32,
 }
 
@@ -95,16 +93,19 @@ pub struct HelperConfig {
     /// The helper's own state, root's alone. Default `/var/lib/bcd-helper`.
     pub state_dir: HostPath,
     /// Bridges that instances may be plugged into. None listed: no NIC.
+    #[serde(deserialize_with = "read::bridges")]
     pub instance_bridges: Vec<BridgeName>,
     /// Most instances, 1 to 4096. Default 1024.
-    #[serde(deserialize_with = "instances")]
+    #[serde(deserialize_with = "read::instances")]
     pub max_instances: u32,
     /// Most vCPUs of one instance, 1 to 255. Default 64.
-    #[serde(deserialize_with = "vcpus")]
+    #[serde(deserialize_with = "read::vcpus")]
     pub max_vcpus: u32,
     /// Most memory of one instance, bytes. Default 256 GiB.
+    #[serde(deserialize_with = "read::memory")]
     pub max_memory_bytes: MemoryBytes,
     /// Most virtual size of one disk, bytes. Default 4 TiB.
+    #[serde(deserialize_with = "read::disk")]
     pub max_disk_bytes: DiskBytes,
     /// Refuse to start when the kernel cannot give the whole sandbox (Landlock and seccomp). Default false.
     pub require_sandbox: bool,
@@ -207,52 +208,6 @@ impl Config {
             return Err(locate::invalid(text, at, key.to_owned(), &message));
         }
         Ok(config)
-    }
-}
-
-/// A count or size of which `range` says what is usable.
-fn within<'de, D, N>(deserializer: D, range: RangeInclusive<N>) -> Result<N, D::Error>
-where
-    D: Deserializer<'de>,
-    N: Deserialize<'de> + PartialOrd + fmt::Display,
-{
-    let found = N::deserialize(deserializer)?;
-    if range.contains(&found) {
-        Ok(found)
-    } else {
-        Err(D::Error::custom(format!("{found} is out of range: use {} to {}", range.start(), range.end())))
-    }
-}
-
-fn instances<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    within(deserializer, 1..=limits::RECORDS as u32)
-}
-
-fn vcpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    within(deserializer, 1..=limits::VCPUS)
-}
-
-fn downloads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    within(deserializer, 1..=64)
-}
-
-fn image_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    within(deserializer, limits::DISK_MIN..=limits::DISK_MAX)
-}
-
-fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let hosts = Vec::<String>::deserialize(deserializer)?;
-    let usable = |host: &String| {
-        (1..=255).contains(&host.len())
-            && host.bytes().all(|b| {
-                b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'_' | b':' | b'[' | b']')
-            })
-    };
-    match hosts.iter().find(|host| !usable(host)) {
-        None => Ok(hosts),
-        Some(host) => Err(D::Error::custom(format!(
-            "host {host:?} is not usable: use 'name' or 'name:port' in lower case, without scheme and path"
-        ))),
     }
 }
 

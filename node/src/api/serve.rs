@@ -221,7 +221,13 @@ async fn connection(stream: UnixStream, router: Router, admission: Admission) {
 
 /// Refuses a directory in which somebody else could put another socket in this one's place.
 fn check_directory(dir: &Path) -> Result<(), String> {
-    let meta = fs::symlink_metadata(dir).map_err(|e| format!("directory {}: {e}", dir.display()))?;
+    let meta = fs::symlink_metadata(dir).map_err(|e| {
+        if e.kind() == io::ErrorKind::NotFound {
+            format!("there is no directory {}: as root, {}", dir.display(), make(dir))
+        } else {
+            format!("directory {}: {e}", dir.display())
+        }
+    })?;
     let own = nix::unistd::geteuid().as_raw();
     if !meta.is_dir() {
         return Err(format!("{} is not a directory (a link is not followed)", dir.display()));
@@ -234,6 +240,19 @@ fn check_directory(dir: &Path) -> Result<(), String> {
         return Err(format!("directory {} has mode {mode:04o}: others may write there: chmod go-w it", dir.display()));
     }
     Ok(())
+}
+
+/// The commands that make a missing directory for this process's user, and the one above where that is missing too, as
+/// the helper wants it.
+fn make(dir: &Path) -> String {
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    let user = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+    let group = nix::unistd::Group::from_gid(gid).ok().flatten().map_or_else(|| gid.to_string(), |group| group.name);
+    let above = dir
+        .parent()
+        .filter(|above| !above.exists())
+        .map_or_else(String::new, |above| format!("install -d -o root -g {group} -m 0750 {} && ", above.display()));
+    format!("{above}install -d -o {user} -g {group} -m 0710 {}", dir.display())
 }
 
 /// Removes a socket of ours that nobody listens on. Everything else stays and is an error.

@@ -83,9 +83,9 @@ impl From<ClientError> for Failure {
             ClientError::Closed { .. } => {
                 failure.code(NO_NODE).next("either it stopped just now, or it does not admit you: its log says which")
             }
-            ClientError::Late(_) => {
-                failure.code(LATE).next("`bcd events` and the node's log may say what it waits for")
-            }
+            ClientError::Late(_) => failure
+                .code(LATE)
+                .next("it may hang: its log may say what it waits for; guests go on when it is restarted"),
             ClientError::Refused { problem, .. } => match problem.kind {
                 ProblemKind::Internal => failure.next("this is a defect of bcd: the node's log has more"),
                 ProblemKind::Timeout => failure.code(LATE),

@@ -5,6 +5,7 @@ use super::failure::{FAILED, Failure};
 use super::text::{bytes, count, print, print_json, printable};
 use crate::api::service::{Document, PlanReport};
 use crate::client::Client;
+use crate::fault::FaultKind;
 use crate::plan::{Change, Phase, Step};
 use std::process::ExitCode;
 
@@ -40,9 +41,11 @@ pub(super) fn render(report: &PlanReport) -> String {
     }
     let width = plan.changes.iter().map(|c| c.instance.as_str().len()).max().unwrap_or_default();
     for change in &plan.changes {
-        let steps: Vec<String> = change.steps.iter().map(step).collect();
+        let steps: Vec<String> = change.steps.iter().map(|step| in_words(step, change)).collect();
         let mut what = steps.join(", ");
-        if let Some(refusal) = &change.refusal {
+        if let Some(refusal) = change.refusal.as_ref().filter(|_| waits(change)) {
+            what.push_str(&format!("; {}", printable(&refusal.message)));
+        } else if let Some(refusal) = &change.refusal {
             let stop = if what.is_empty() { String::new() } else { format!("; {what}") };
             what = format!("{:?}: {}{stop}", refusal.kind, printable(&refusal.message));
         } else if what.is_empty() {
@@ -61,12 +64,18 @@ pub(super) fn render(report: &PlanReport) -> String {
         0 => String::new(),
         number => format!("{} to change", count(number, "instance")),
     };
-    let refused = match number(|c| c.refusal.is_some() || c.steps.is_empty()) {
+    let waiting = match number(|c| waits(c)) {
+        0 => String::new(),
+        1 => "1 of them waits".to_owned(),
+        number => format!("{number} of them wait"),
+    };
+    let refused = match number(|c| !waits(c) && (c.refusal.is_some() || c.steps.is_empty())) {
         0 if plan.refusal.is_some() => "all refused".to_owned(),
         0 => String::new(),
         number => format!("{} refused", count(number, "instance")),
     };
-    let parts: Vec<String> = [changed, refused, unchanged].into_iter().filter(|part| !part.is_empty()).collect();
+    let parts: Vec<String> =
+        [changed, waiting, refused, unchanged].into_iter().filter(|part| !part.is_empty()).collect();
     out.push_str(&parts.join(", "));
     out.push('\n');
     if let Some(why) = &report.unchecked {
@@ -83,10 +92,27 @@ fn sign(change: &Change) -> char {
     match change.phase {
         Phase::Delete => '-',
         Phase::Held => '!',
-        Phase::Stop | Phase::Change if change.refusal.is_some() => '!',
+        Phase::Stop | Phase::Change if change.refusal.is_some() && !waits(change) => '!',
         Phase::Stop => '~',
         Phase::Change if change.steps.contains(&Step::CreateDisk) => '+',
         Phase::Change => '~',
+    }
+}
+
+/// Whether an instance is begun now and finished once another has given back what it needs: no refusal, though the plan
+/// says in the same place why it is not whole.
+fn waits(change: &Change) -> bool {
+    let later = change.refusal.as_ref().is_some_and(|refusal| refusal.kind == FaultKind::Unavailable);
+    later && change.phase == Phase::Change && !change.steps.is_empty()
+}
+
+/// A step of a change, which tells a new definition from one for a guest that goes on as it is.
+fn in_words(one: &Step, change: &Change) -> String {
+    let begins = |step: &Step| matches!(step, Step::CreateDisk | Step::Start { .. });
+    if *one == Step::Define && !change.steps.iter().any(begins) {
+        "change the definition (counts from its next start)".to_owned()
+    } else {
+        step(one)
     }
 }
 

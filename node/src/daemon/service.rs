@@ -10,7 +10,7 @@ use crate::helper::Helper;
 use crate::plan::Desired;
 use crate::plan::vet::{self, Verdict};
 use crate::spec::{self, NodeSpec};
-use crate::status::{NodeStatus, Section, SpecSource};
+use crate::status::{Link, NodeStatus, Section, SpecSource, UnixMillis};
 use bcd_protocol::definition::Definition;
 use bcd_protocol::id::InstanceId;
 use futures_util::StreamExt;
@@ -22,8 +22,12 @@ use tokio::sync::watch;
 
 /// Longest wait of a document for a host that cannot be read now.
 const LOOK_TIME: Duration = Duration::from_secs(5);
-/// How often that is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long the helper or libvirt has to be away before a document waits for it no more: a daemon that starts again is back
+/// within it.
+const AWAY_TIME: Duration = Duration::from_secs(2);
+/// Longest time between two looks meanwhile. Each one asks the helper, which writes it down, so it is the status that says
+/// when to look.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Longest wait for what the helper says to a plan: one that is busy with an instance answers for it afterwards.
 const ASK_TIME: Duration = Duration::from_secs(5);
 /// Questions of that kind under way at once: the connection has room for others beside them.
@@ -52,11 +56,19 @@ impl Node {
 
 impl Node {
     /// Waits a moment while the host cannot be read: a node that has just started has not looked yet, and would refuse
-    /// a document because it cannot tell what that deletes.
+    /// a document because it cannot tell what that deletes. What is known to be away is not waited for.
     async fn wait_for_a_look(&self, spec: &NodeSpec) {
         let looked = async {
-            while self.converger.plan(spec.clone()).await.is_ok_and(|report| !report.plan.unreadable.is_empty()) {
-                tokio::time::sleep(LOOK_AGAIN).await;
+            let mut status = self.converger.status();
+            loop {
+                status.mark_unchanged();
+                let Ok(report) = self.converger.plan(spec.clone()).await else { return };
+                let waits = !report.plan.unreadable.iter().all(|section| is_away(*section, &status.borrow()));
+                if !waits {
+                    return;
+                }
+                // An end of the converger is seen by the next question to it.
+                let _ = tokio::time::timeout(LOOK_AGAIN, status.changed()).await;
             }
         };
         // Past that, the converger's own answer says what cannot be read.
@@ -101,6 +113,18 @@ impl Node {
         }));
         answers.buffer_unordered(ASKED_AT_ONCE).collect().await
     }
+}
+
+/// Whether a part of the host has been looked at, and cannot be read for some time already.
+fn is_away(section: Section, status: &NodeStatus) -> bool {
+    let Some(unread) = status.unreadable.iter().find(|unread| unread.section == section) else { return false };
+    let reached = match section {
+        Section::Records => status.helper.state == Link::Connected,
+        Section::Libvirt => status.runtimes.iter().any(|runtime| runtime.state == Link::Connected),
+        Section::Files => false,
+    };
+    let since = UnixMillis::now().0.saturating_sub(unread.since.0);
+    !reached && u128::from(since) >= AWAY_TIME.as_millis()
 }
 
 fn parse(document: &Document) -> Result<NodeSpec, Fault> {

@@ -14,7 +14,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// Longer than it takes to see a change and put it in force, shorter than the look now and then.
@@ -148,6 +148,30 @@ async fn a_file_whose_deletions_cannot_be_counted_yet_waits_for_the_helper() {
     assert_eq!(watched.generation(), 0);
     watched.world.helper_up();
     tokio::time::timeout(PATIENCE, watched.world.until_running("a")).await.expect("taken up by itself");
+}
+
+#[tokio::test]
+async fn what_is_known_to_be_away_is_not_waited_for_and_asked_for_no_more_than_a_few_times() {
+    let world = World::new().await;
+    let node = service(&world, 8);
+    world.until("a look at the host", |s| s.unreadable.is_empty() && s.helper.version.is_some()).await;
+    world.libvirt(false);
+    world.until("the loss", |s| !s.unreadable.is_empty()).await;
+    let text = toml(&["a"], &world);
+    let looks = || world.host.lock().expect("the host").looks;
+    let before = looks();
+    let began = Instant::now();
+    node.apply(document(&text), ApplyOptions::default()).await.expect("it deletes nothing");
+    let (took, asked) = (began.elapsed(), looks() - before);
+    assert!(took < Duration::from_secs(4), "waited {took:?} for a libvirt that was lost just now");
+    assert!(asked < 25, "{asked} looks in {took:?}");
+
+    let began = Instant::now();
+    node.apply(document(&text), ApplyOptions::default()).await.expect("the same again");
+    assert!(began.elapsed() < Duration::from_secs(1), "waited {:?} for one that has been away", began.elapsed());
+
+    world.libvirt(true);
+    world.until_running("a").await;
 }
 
 struct NoConsole;

@@ -4,10 +4,10 @@
 //! Room: `node`. Pure. What a text alone shows to be wrong refuses the whole document, so that whoever writes it hears of
 //! it at once and nothing has changed. What depends on the host or on an instance's past (a runtime that is absent, a
 //! feature that is not built, a disk that would shrink) is the planner's and fails that instance alone.
-use super::NodeSpec;
 use super::check::{Flaw, check};
 use super::locate::{FieldPath, byte_offset, line_column, offset};
 use super::strict::rule_of;
+use super::{NodeSpec, advise};
 use std::fmt;
 use std::path::Path;
 
@@ -126,15 +126,19 @@ impl Source<'_> {
 
     fn toml(&self) -> Result<NodeSpec, SpecError> {
         let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
-        let deserializer = toml::Deserializer::parse(self.text)
-            .map_err(|e| self.error(at(&e), &FieldPath::default(), e.message().to_owned()))?;
+        let deserializer = toml::Deserializer::parse(self.text).map_err(|e| {
+            let message = advise::syntax(Format::Toml, self.text, e.message());
+            self.error(at(&e), &FieldPath::default(), message)
+        })?;
         serde_path_to_error::deserialize(deserializer).map_err(|e| {
             let path = FieldPath::from(e.path());
             let unit = match path.last_key().and_then(rule_of) {
                 Some(rule) if e.inner().message().contains("overflow") => format!(": expected {rule}"),
                 Some(_) | None => String::new(),
             };
-            self.error(at(e.inner()), &path, format!("{}{unit}", e.inner().message()))
+            let at = at(e.inner());
+            let message = advise::value(Format::Toml, self.text, &path, at, e.inner().message());
+            self.error(at, &path, format!("{message}{unit}"))
         })
     }
 
@@ -143,7 +147,8 @@ impl Source<'_> {
         let spec = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
             let (path, error) = (FieldPath::from(e.path()), e.inner());
             if error.is_data() {
-                self.error(self.json_place(&path, error), &path, json_message(error))
+                let at = self.json_place(&path, error);
+                self.error(at, &path, advise::value(Format::Json, self.text, &path, at, &json_message(error)))
             } else {
                 self.json_syntax(error)
             }
@@ -154,7 +159,7 @@ impl Source<'_> {
 
     fn json_syntax(&self, error: &serde_json::Error) -> SpecError {
         let at = byte_offset(self.text, error.line(), error.column());
-        self.error(at, &FieldPath::default(), json_message(error))
+        self.error(at, &FieldPath::default(), advise::syntax(Format::Json, self.text, &json_message(error)))
     }
 
     /// Where a field's fault is: its value, and for a field that should not be there, or stands there twice, its name.

@@ -393,6 +393,8 @@ fn a_cpu_list_is_the_kernels_and_bounded() {
     }
 }
 
+mod advised;
+
 mod together;
 
 mod handbook;

@@ -94,7 +94,31 @@ async fn a_directory_that_others_may_write_or_that_is_a_link_is_refused() {
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&real, &link).unwrap();
     assert!(refused(&link.join("node.sock")).contains("not a directory"));
-    assert!(refused(&dir.path().join("missing/node.sock")).contains("missing"));
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_told_with_the_commands_that_make_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let commands = |told: &str| told.split_once(": as root, ").map(|(_, commands)| commands.to_owned());
+    let missing = dir.path().join("node");
+    let told = refused(&missing.join("node.sock"));
+    assert!(told.contains(&format!("there is no directory {}", missing.display())), "{told}");
+    let one = commands(&told).expect("a remedy");
+    assert!(one.starts_with("install -d -o ") && one.ends_with(&format!(" -m 0710 {}", missing.display())), "{told}");
+    assert!(!one.contains("&&"), "{told}");
+
+    let above = dir.path().join("run");
+    let path = above.join("node/node.sock");
+    let told = refused(&path);
+    let both = commands(&told).expect("a remedy");
+    assert!(both.contains(&format!(" -m 0750 {} && ", above.display())), "the one above comes first: {told}");
+    if nix::unistd::geteuid().is_root() {
+        let done = std::process::Command::new("sh").args(["-c", &both]).status().unwrap();
+        assert!(done.success());
+        Listener::bind(&path).expect("what the remedy makes is what is wanted");
+        let mode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&above), mode(&above.join("node"))), (0o750, 0o710));
+    }
 }
 
 #[tokio::test]

@@ -90,3 +90,41 @@ fn a_plan_that_is_not_carried_out_as_a_whole_never_ends_as_if_nothing_were_wrong
     let stopped = of(Plan { changes: vec![change("web", Phase::Stop, &[Step::PowerOff], None)], ..Plan::default() });
     assert!(plan::is_whole(&stopped));
 }
+
+#[test]
+fn a_new_definition_of_a_guest_that_goes_on_says_from_when_it_counts() {
+    let of = |steps: &[Step]| {
+        let plan = Plan { changes: vec![change("db", Phase::Change, steps, None)], ..Plan::default() };
+        plan::render(&PlanReport { plan, deletes_running: 0, needs_allow_delete: false, unchecked: None })
+    };
+    let later = "~ db  change the definition (counts from its next start)\n1 instance to change\n";
+    assert_eq!(of(&[Step::Define]), later);
+    assert_eq!(of(&[Step::Define, Step::Start { paused: false }]), "~ db  define, start\n1 instance to change\n");
+}
+
+#[test]
+fn an_instance_that_waits_for_another_is_begun_and_not_counted_as_refused() {
+    let why = "nics[0].mac: 52:54:00:00:00:01 on bridge br0 is still instance a's: waits until that is deleted";
+    let later = |phase, steps: &[Step]| Change {
+        refusal: Some(Refusal::new(FaultKind::Unavailable, why)),
+        ..change("b", phase, steps, None)
+    };
+    let of = |changes: Vec<Change>| {
+        let plan = Plan { changes, ..Plan::default() };
+        PlanReport { plan, deletes_running: 0, needs_allow_delete: false, unchecked: None }
+    };
+    let gone = || change("a", Phase::Delete, &[Step::Undefine, Step::RemoveFiles], None);
+    let report = of(vec![gone(), later(Phase::Change, &[Step::CreateDisk, Step::WriteSeed])]);
+    let expected = format!(
+        "- a  undefine, remove the files\n+ b  create the disk, write the seed; {why}\n\
+         2 instances to change, 1 of them waits\n"
+    );
+    assert_eq!(plan::render(&report), expected);
+    assert!(!plan::is_whole(&report), "it is not known yet that it will be done");
+    let held = of(vec![gone(), later(Phase::Held, &[])]);
+    assert!(
+        plan::render(&held).contains(&format!("\n! b  Unavailable: {why}\n1 instance to change, 1 instance refused"))
+    );
+    let stopped = of(vec![later(Phase::Stop, &[Step::PowerOff])]);
+    assert!(plan::render(&stopped).starts_with("! b  Unavailable: "), "a stop is not what it waits with");
+}

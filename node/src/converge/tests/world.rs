@@ -38,6 +38,8 @@ pub(crate) struct Host {
     pub(crate) records: BTreeMap<InstanceId, RecordView>,
     pub(crate) domains: BTreeMap<String, (DomainUuid, DomainState, Option<u32>)>,
     pub(crate) asked: Vec<(Verb, Option<InstanceId>)>,
+    /// How often it was asked for something of no one instance: a look at the records.
+    pub(crate) looks: usize,
     /// Presses of the power button that a guest ignores before it obeys; absent: all.
     pub(crate) obeys_after: HashMap<InstanceId, u32>,
     /// Verbs that get no answer, by instance.
@@ -87,6 +89,8 @@ impl Host {
                     return Some(Reply::Failed(Failed { kind: *kind, detail: Sentence::new("as the test wants it") }));
                 }
             }
+        } else {
+            self.looks += 1;
         }
         if let Request::LibvirtPlan { instance, .. } | Request::LibvirtDefine { instance, .. } = request
             && let Some((_, rule)) = self.denies.iter().find(|(denied, _)| denied == instance)
