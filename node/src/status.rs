@@ -75,7 +75,7 @@ pub struct SpecStatus {
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SpecSource>,
-    /// When it was accepted.
+    /// When it was accepted last: the same document given again counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<UnixMillis>,
     /// The document refused since then, if any: the one in force was kept.

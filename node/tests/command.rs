@@ -11,7 +11,7 @@ use bcd_node::fault::{Fault, FaultKind};
 use bcd_node::layout::Layout;
 use bcd_node::plan::Plan;
 use bcd_node::spec::{self, NodeSpec};
-use bcd_node::status::NodeStatus;
+use bcd_node::status::{NodeStatus, UnixMillis};
 use bcd_protocol::id::InstanceId;
 use futures_util::future::BoxFuture;
 use nix::pty::{OpenptyResult, openpty};
@@ -38,7 +38,7 @@ fn status(instance: Value) -> NodeStatus {
     let mut row = json!({ "id": "web-1", "state": "running", "desired": "running", "runtime": "libvirt-kvm",
         "addresses": [], "nics": [], "gpus": [], "volumes": [] });
     row.as_object_mut().unwrap().extend(instance.as_object().unwrap().clone());
-    let value = json!({ "version": "0.1.0", "helper": { "state": "connected" }, "spec": { "generation": 1 },
+    let value = json!({ "version": "0.1.0", "helper": { "state": "connected" }, "spec": { "generation": 1, "accepted_at": 1 },
         "runtimes": [], "labels": {}, "unreadable": [], "instances": [row], "foreign": [] });
     serde_json::from_value(value).unwrap()
 }
@@ -62,7 +62,7 @@ impl NodeService for Fake {
     fn apply(&self, document: Document, _: ApplyOptions) -> BoxFuture<'_, Result<ApplyReport, Fault>> {
         Box::pin(async move {
             let plan = self.plan(document).await?;
-            Ok(ApplyReport { generation: 1, changed: true, plan })
+            Ok(ApplyReport { generation: 1, changed: true, accepted_at: UnixMillis(1), plan })
         })
     }
     fn plan(&self, document: Document) -> BoxFuture<'_, Result<PlanReport, Fault>> {

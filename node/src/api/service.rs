@@ -8,7 +8,7 @@ use crate::console::{Attach, Session};
 use crate::fault::Fault;
 use crate::plan::Plan;
 use crate::spec::{Format, NodeSpec};
-use crate::status::NodeStatus;
+use crate::status::{NodeStatus, UnixMillis};
 use bcd_protocol::id::InstanceId;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -78,6 +78,8 @@ pub struct ApplyReport {
     pub generation: u64,
     /// Whether the document differs from the one before.
     pub changed: bool,
+    /// When it was accepted, by the node's clock. What failed before is tried at once: older errors say nothing about it.
+    pub accepted_at: UnixMillis,
     /// What it asks for, as seen when it was accepted.
     pub plan: PlanReport,
 }

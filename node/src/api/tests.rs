@@ -99,7 +99,7 @@ impl NodeService for Fake {
             self.applied.lock().unwrap().push((document, options));
             let plan =
                 PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false, unchecked: None };
-            Ok(ApplyReport { generation: 4, changed: true, plan })
+            Ok(ApplyReport { generation: 4, changed: true, accepted_at: UnixMillis(1), plan })
         })
     }
     fn plan(&self, document: Document) -> BoxFuture<'_, Result<PlanReport, Fault>> {

@@ -61,8 +61,8 @@ pub(super) async fn run(
 #[derive(Debug)]
 pub(super) struct Goal {
     generation: u64,
-    /// Whether errors from before the document was accepted say nothing about it.
-    fresh: bool,
+    /// Errors from before say nothing about it.
+    accepted_at: UnixMillis,
     wanted: BTreeMap<InstanceId, DesiredState>,
 }
 
@@ -82,19 +82,20 @@ impl Goal {
         // The node has accepted it, so it parses here too, unless the node is of another version.
         let instances = spec::parse_as(document.format, &document.name, &document.text).unwrap_or_default().instances;
         let wanted = instances.iter().map(|i| (i.id.clone(), i.desired_state)).collect();
-        Self { generation: report.generation, fresh: report.changed, wanted }
+        Self { generation: report.generation, accepted_at: report.accepted_at, wanted }
     }
 
-    /// Decides from one status. While part of the host cannot be read nothing is known to be as wanted. An instance counts as failed when its error is of a kind that trying again does not
-    /// help, or has come back [`PATIENCE`] times.
+    /// Decides from one status. While part of the host cannot be read nothing is known to be as wanted. An instance counts as
+    /// failed when its error is of a kind that trying again does not help, or has come back [`PATIENCE`] times.
     pub(super) fn judge(&self, status: &NodeStatus) -> Look {
         if status.spec.generation > self.generation {
             return Look::Superseded(status.spec.generation);
         }
-        if status.spec.generation < self.generation || !status.unreadable.is_empty() || !self.open(status).is_empty() {
+        let stale = status.spec.generation < self.generation || status.spec.accepted_at < Some(self.accepted_at);
+        if stale || !status.unreadable.is_empty() || !self.open(status).is_empty() {
             return Look::Wait;
         }
-        Look::Over(status.instances.iter().filter(|i| self.failed(i, status)).map(|i| i.id.clone()).collect())
+        Look::Over(status.instances.iter().filter(|i| self.failed(i)).map(|i| i.id.clone()).collect())
     }
 
     /// What is still missing: what cannot be read, and the instances that are neither as wanted nor failed.
@@ -108,7 +109,7 @@ impl Goal {
     pub(super) fn open(&self, status: &NodeStatus) -> Vec<String> {
         let known: BTreeMap<&InstanceId, &InstanceStatus> = status.instances.iter().map(|i| (&i.id, i)).collect();
         let missing = self.wanted.keys().filter(|id| !known.contains_key(id)).map(ToString::to_string);
-        let open = status.instances.iter().filter(|i| !self.done(i) && !self.failed(i, status));
+        let open = status.instances.iter().filter(|i| !self.done(i) && !self.failed(i));
         missing.chain(open.map(|i| format!("{} ({})", i.id, i.state.as_str()))).collect()
     }
 
@@ -119,9 +120,8 @@ impl Goal {
             && instance.last_error.is_none()
     }
 
-    fn failed(&self, instance: &InstanceStatus, status: &NodeStatus) -> bool {
-        let accepted = status.spec.accepted_at.filter(|_| self.fresh);
-        let told = |e: &&LastError| accepted.is_none_or(|accepted| e.at >= accepted);
+    fn failed(&self, instance: &InstanceStatus) -> bool {
+        let told = |e: &&LastError| e.at >= self.accepted_at;
         instance.doing.is_none() && instance.last_error.as_ref().filter(told).is_some_and(is_final)
     }
 }

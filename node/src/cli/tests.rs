@@ -303,7 +303,7 @@ const DOCUMENT: &str = "[[instances]]\nid = \"web-1\"\nallocation = \"a\"\nrunti
 fn goal(changed: bool) -> Goal {
     let document = Document { name: "x.toml".to_owned(), format: Format::Toml, text: DOCUMENT.to_owned() };
     let plan = PlanReport { plan: Plan::default(), deletes_running: 0, needs_allow_delete: false, unchecked: None };
-    Goal::of(&document, &ApplyReport { generation: 3, changed, plan })
+    Goal::of(&document, &ApplyReport { generation: 3, changed, accepted_at: UnixMillis(NOW - 60_000), plan })
 }
 
 fn judged(changed: bool, instances: Value) -> Look {
@@ -337,8 +337,10 @@ fn waiting_ends_with_those_that_failed_for_good() {
         assert_eq!(judged(true, error(kind, 3, NOW)), failed, "{kind} has come back too often");
     }
     let before = NOW - 61_000;
-    assert_eq!(judged(true, error("Denied", 1, before)), Look::Wait, "an error from before this document");
-    assert_eq!(judged(false, error("Denied", 1, before)), failed, "the same document fails as it did");
+    for changed in [true, false] {
+        assert_eq!(judged(changed, error("Denied", 1, before)), Look::Wait, "an error from before it was given");
+        assert_eq!(judged(changed, error("Denied", 1, NOW - 60_000)), failed, "it failed since");
+    }
 }
 
 #[test]
@@ -348,6 +350,8 @@ fn waiting_ends_when_another_document_takes_over() {
     assert_eq!(goal(true).judge(&status), Look::Superseded(4));
     status.spec.generation = 2;
     assert_eq!(goal(true).judge(&status), Look::Wait);
+    (status.spec.generation, status.spec.accepted_at) = (3, Some(UnixMillis(NOW - 60_001)));
+    assert_eq!(goal(false).judge(&status), Look::Wait, "the status is from before the same document was given again");
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(super) struct Actor {
     pub(super) dirty: Arc<Notify>,
     pub(super) seen: BTreeMap<InstanceId, (DomainView, Option<u32>)>,
     pub(super) sweep: Sweep,
+    /// Their receivers, which have seen `helper` and `runtime`: what changes before the loop runs is a change to it.
+    reaches: (watch::Receiver<HelperReach>, watch::Receiver<RuntimeReach>),
     helper: HelperReach,
     runtime: RuntimeReach,
     spec: SpecStatus,
@@ -73,8 +75,9 @@ impl Actor {
         parts: Parts,
         kept: Option<NodeSpec>,
     ) -> (Self, watch::Receiver<Arc<NodeStatus>>, watch::Receiver<Arc<NodeSpec>>) {
-        let helper = parts.helper.reach().borrow().clone();
-        let runtime = parts.runtime.reach().borrow().clone();
+        let mut reaches = (parts.helper.reach(), parts.runtime.reach());
+        let helper = reaches.0.borrow_and_update().clone();
+        let runtime = reaches.1.borrow_and_update().clone();
         let observer = Observer::default();
         let mut spec = SpecStatus::default();
         let kept = kept.map(Arc::new);
@@ -111,6 +114,7 @@ impl Actor {
             dirty: Arc::default(),
             seen: BTreeMap::new(),
             sweep: Sweep::default(),
+            reaches,
             helper,
             runtime,
             spec,
@@ -122,8 +126,8 @@ impl Actor {
 
     pub(super) async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
         let mut wakes = self.parts.runtime.wakes();
-        let mut helper_reach = self.parts.helper.reach();
-        let mut runtime_reach = self.parts.runtime.reach();
+        // A copy has seen what the first one has.
+        let (mut helper_reach, mut runtime_reach) = self.reaches.clone();
         let mut beside = Beside::default();
         let mut look = true;
         let mut asked = Instant::now();
@@ -294,7 +298,8 @@ impl Actor {
         let plan = self.preview(&desired);
         if self.desired.as_ref().is_some_and(|now| *now.spec() == spec) {
             self.spec.refused = None;
-            return Ok(ApplyReport { generation: self.spec.generation, changed: false, plan });
+            let accepted_at = self.asked_again();
+            return Ok(ApplyReport { generation: self.spec.generation, changed: false, accepted_at, plan });
         }
         self.guard(&desired, allow_delete)?;
         let (layout, stored) = (self.parts.layout.clone(), Arc::clone(&spec));
@@ -312,13 +317,16 @@ impl Actor {
         };
         let generation = self.spec.generation;
         info!(generation, instances = desired.len(), "document in force");
-        let message = format!("document {generation} with {} instances is in force", desired.len());
+        let count = desired.len();
+        let message =
+            format!("document {generation} with {count} instance{} is in force", if count == 1 { "" } else { "s" });
         self.parts.events.push(EventKind::SpecAccepted, None, message);
         self.desired = Some(desired);
         self.document.send_replace(spec);
         self.stale = true;
         self.adopt_wishes();
-        Ok(ApplyReport { generation, changed: true, plan })
+        let accepted_at = self.asked_again();
+        Ok(ApplyReport { generation, changed: true, accepted_at, plan })
     }
 
     /// Refuses a document that deletes too much, or of which that cannot be told.
@@ -400,6 +408,16 @@ impl Actor {
             (RuntimeReach::Up, RuntimeReach::Up) | (RuntimeReach::Down { .. }, RuntimeReach::Down { .. }) => {}
         }
         self.runtime = reach;
+    }
+
+    /// Whoever gives a document may have mended what failed: it is tried at once, also where this document changes nothing.
+    fn asked_again(&mut self) -> UnixMillis {
+        let now = UnixMillis::now();
+        self.spec.accepted_at = Some(now);
+        for work in self.works.values_mut() {
+            work.asked_again(now);
+        }
+        now
     }
 
     fn try_again(&mut self, kinds: impl Fn(&LastError) -> bool + Copy) {

@@ -1,16 +1,19 @@
 //! The converger against a host in memory, with the node's real files.
 pub(crate) mod world;
 
+use super::actor::Actor;
 use crate::api::events::EventKind;
 use crate::fault::FaultKind;
+use crate::helper::Reach;
 use crate::runtime::{DomainState, PauseReason, StopReason};
-use crate::status::{InstanceState, Section, SpecSource};
+use crate::status::{InstanceState, Link, Section, SpecSource};
 use bcd_protocol::id::DomainUuid;
 use bcd_protocol::limits;
 use bcd_protocol::reply::FailureKind;
 use bcd_protocol::request::Verb;
 use posix_acl::{PosixACL, Qualifier};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use world::{IMAGE_BYTES, World, id, quick};
 
 #[tokio::test]
@@ -182,6 +185,20 @@ async fn a_definition_that_changed_while_its_guest_ran_is_a_pending_restart_unti
 }
 
 #[tokio::test]
+async fn a_helper_that_answers_before_the_loop_runs_is_seen_by_it() {
+    let world = World::new().await;
+    let parts = world.parts();
+    let helper = parts.helper.clone();
+    let (actor, mut status, _documents) = Actor::new(parts, None);
+    assert_eq!(status.borrow().helper.state, Link::Unreachable, "nothing was sent yet");
+    helper.reach().wait_for(|reach| matches!(reach, Reach::Up { .. })).await.expect("the helper answers");
+    let (_commands, inbox) = mpsc::channel(1);
+    tokio::spawn(actor.run(inbox));
+    let seen = tokio::time::timeout(world::PATIENCE, status.wait_for(|s| s.helper.state == Link::Connected)).await;
+    assert!(seen.is_ok(), "the helper is shown as unreachable for good");
+}
+
+#[tokio::test]
 async fn runtimes_are_shown_with_their_version_also_while_the_helper_is_away() {
     let mut world = World::new().await;
     world.helper_down();
@@ -228,6 +245,27 @@ async fn what_the_document_must_change_is_tried_once_and_again_when_it_changes()
     assert_eq!(failures(&world), 1);
     world.apply(&[("a", "running", ""), ("b", "running", "")]).await;
     world.until_running("a").await;
+}
+
+#[tokio::test]
+async fn what_failed_is_tried_at_once_when_the_same_document_is_given_again() {
+    let world = World::new().await;
+    let small = format!("disk_bytes = {}", IMAGE_BYTES / 2);
+    world.host.lock().expect("the host").denies = vec![(id("a"), "bridge-not-listed")];
+    let document: &[(&str, &str, &str)] = &[("a", "running", ""), ("b", "running", &small)];
+    let first = world.apply(document).await;
+    let failed = |i: &crate::status::InstanceStatus| i.last_error.is_some() && i.doing.is_none();
+    let denied = world.until_instance("a", "denied", failed).await.last_error.expect("an error");
+    let refused = world.until_instance("b", "refused", failed).await.last_error.expect("an error");
+    assert!(denied.retry_at.is_some_and(|at| at.0 >= denied.at.0 + 10_000), "by itself it is tried much later");
+    assert_eq!(refused.retry_at, None, "and this one never");
+    world.host.lock().expect("the host").denies.clear();
+    let again = world.apply(document).await;
+    assert_eq!((again.generation, again.changed), (first.generation, false));
+    assert!(again.accepted_at >= denied.at && again.accepted_at >= refused.at);
+    tokio::time::timeout(Duration::from_secs(8), world.until_running("a")).await.expect("tried at once");
+    let later = |i: &crate::status::InstanceStatus| i.last_error.as_ref().is_some_and(|e| e.at >= again.accepted_at);
+    world.until_instance("b", "refused anew, so that whoever waits is told", later).await;
 }
 
 #[tokio::test]

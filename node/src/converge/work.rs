@@ -138,6 +138,18 @@ impl Work {
         }
     }
 
+    /// The document was given again at `now`: what failed is tried at once, and what the planner refuses is refused as of then.
+    /// A guest that ends as soon as it is started is held back all the same.
+    pub(super) fn asked_again(&mut self, now: UnixMillis) {
+        let Some(error) = &mut self.error else { return };
+        if self.refused {
+            error.at = now;
+        } else {
+            self.retry_at = None;
+            self.blocked = false;
+        }
+    }
+
     /// Whether `steps` may be begun now; otherwise when, if ever.
     pub(super) fn may_begin(&mut self, steps: &[Step], look: u64, now: Instant) -> Result<(), Option<Instant>> {
         if self.running.is_some() || look < self.not_before || self.blocked {

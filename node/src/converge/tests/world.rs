@@ -1,5 +1,6 @@
 //! A host in memory: a helper that speaks the real protocol over a real socket, and a runtime, both on one state.
 use crate::api::events::EventLog;
+use crate::api::service::ApplyReport;
 use crate::console::{ConsoleOpener, Consoles};
 use crate::converge::{Converger, Parts, Timing, load};
 use crate::fault::{Fault, FaultKind};
@@ -375,9 +376,14 @@ impl World {
         spec::parse("test.toml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"))
     }
 
-    pub(crate) async fn apply(&self, instances: &[(&str, &str, &str)]) {
+    pub(crate) async fn apply(&self, instances: &[(&str, &str, &str)]) -> ApplyReport {
         let source = crate::status::SpecSource::Api;
-        self.converger.apply(self.document(instances), source, true).await.expect("accepted");
+        self.converger.apply(self.document(instances), source, true).await.expect("accepted")
+    }
+
+    /// What another node on the same host would be started with.
+    pub(crate) fn parts(&self) -> Parts {
+        parts(self.dir.path(), &self.layout, &self.host, (&self.wakes, &self.reach), &self.events, self.timing)
     }
 
     /// Waits until the status is as wanted.
@@ -431,9 +437,24 @@ fn start(
     events: &EventLog,
     timing: Timing,
 ) -> Converger {
+    Converger::start(
+        parts(dir, layout, host, (wakes, reach), events, timing),
+        load(layout).expect("no damaged document"),
+    )
+    .0
+}
+
+fn parts(
+    dir: &std::path::Path,
+    layout: &Layout,
+    host: &Arc<Mutex<Host>>,
+    (wakes, reach): (&Arc<watch::Sender<u64>>, &Arc<watch::Sender<Reach>>),
+    events: &EventLog,
+    timing: Timing,
+) -> Parts {
     let runtime = FakeRuntime { host: Arc::clone(host), wakes: wakes.subscribe(), reach: reach.subscribe() };
     let uid = nix::unistd::getuid().as_raw();
-    let parts = Parts {
+    Parts {
         layout: layout.clone(),
         helper: Helper::connect(&dir.join("helper.sock"), uid),
         runtime: Arc::new(runtime),
@@ -442,8 +463,7 @@ fn start(
         consoles: Consoles::new(layout, Arc::new(Silent)),
         events: events.clone(),
         timing,
-    };
-    Converger::start(parts, load(layout).expect("no damaged document")).0
+    }
 }
 
 async fn serve(peer: UnixSeqpacket, host: Arc<Mutex<Host>>, wakes: Arc<watch::Sender<u64>>) {
