@@ -108,7 +108,7 @@ fn prerequisites() -> Vec<Broken> {
             "correct that key",
             "mv /etc/bcd/saved /etc/bcd/bcd.toml",
         ),
-        pasted("chmod o+w /etc/bcd/bcd.toml", "configuration", FAIL, "mv -T", "chmod o-w /etc/bcd/bcd.toml"),
+        broken("chmod o+w /etc/bcd/bcd.toml", "configuration", FAIL, "mv -T", "chmod o-w /etc/bcd/bcd.toml"),
         pasted("chown root /var/lib/bcd", "data-dir", FAIL, "chown bcd: /var/lib/bcd", "chown bcd: /var/lib/bcd"),
         pasted("chmod o=rx /var/lib/bcd", "data-dir", WARN, "chmod o-rwx /var/lib/bcd", "chmod o-rwx /var/lib/bcd"),
         broken(

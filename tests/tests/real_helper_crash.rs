@@ -210,7 +210,7 @@ fn run(case: &Case, step: &str) {
     wire.send(&(case.request)(&world)).expect("send");
     let status = doomed.ended(60);
     assert_eq!(status.signal(), Some(libc::SIGABRT), "{at}: {}", doomed.log());
-    assert!(doomed.log().contains(&format!("failpoint reached at={at}")), "it was that step: {}", doomed.log());
+    assert!(doomed.log().contains(&format!("failpoint reached at=\"{at}\"")), "it was that step: {}", doomed.log());
     assert!(wire.is_closed(), "no reply was sent");
     let state_before_repair = world.state();
     drop(doomed);
