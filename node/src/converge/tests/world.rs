@@ -298,7 +298,7 @@ impl World {
         let wakes = Arc::new(watch::Sender::new(0));
         let reach = Arc::new(watch::Sender::new(Reach::Up));
         let events = EventLog::default();
-        let converger = start(dir.path(), &layout, &host, (&wakes, &reach), &events, timing);
+        let converger = start(parts(dir.path(), &layout, &host, (&wakes, &reach), &events, timing));
         let mut world = Self { dir, layout, host, converger, events, sha256, timing, wakes, reach, helper: None };
         world.helper_up();
         world
@@ -329,8 +329,7 @@ impl World {
     /// Kills the node's process and starts another.
     pub(crate) async fn restart_node(&mut self) {
         self.converger.stop().await;
-        let lifecycle = (&self.wakes, &self.reach);
-        self.converger = start(self.dir.path(), &self.layout, &self.host, lifecycle, &self.events, self.timing);
+        self.converger = start(self.parts());
     }
 
     /// Changes the host behind the node's back, and wakes it as a lifecycle event would.
@@ -429,19 +428,9 @@ impl World {
     }
 }
 
-fn start(
-    dir: &std::path::Path,
-    layout: &Layout,
-    host: &Arc<Mutex<Host>>,
-    (wakes, reach): (&Arc<watch::Sender<u64>>, &Arc<watch::Sender<Reach>>),
-    events: &EventLog,
-    timing: Timing,
-) -> Converger {
-    Converger::start(
-        parts(dir, layout, host, (wakes, reach), events, timing),
-        load(layout).expect("no damaged document"),
-    )
-    .0
+fn start(parts: Parts) -> Converger {
+    let kept = load(&parts.layout).expect("no damaged document");
+    Converger::start(parts, kept).0
 }
 
 fn parts(
